@@ -1,0 +1,147 @@
+/*
+ * The bodies of the messages in messages.def: plain structs of fixed size. Text is NUL-terminated
+ * inside its array; a receiver reads it only through ipc_text(), which checks that.
+ * Both ends are built from the same tree on the same machine: host byte order, natural alignment.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#include "task/record.h"
+#include "util/limits.h"
+
+enum ipc_peer { IPC_ANY, IPC_SUPERVISOR, IPC_API, IPC_EGRESS, IPC_INIT };
+
+enum ipc_type {
+    IPC_NONE,
+#define IPC_MESSAGE(name, body, from, to, descriptors, replies) IPC_##name,
+#include "ipc/messages.def"
+#undef IPC_MESSAGE
+    IPC_TYPE_COUNT
+};
+
+/* How a request went; the api turns it into an HTTP status. */
+enum ipc_status {
+    IPC_STATUS_OK,
+    IPC_STATUS_BAD_REQUEST, /* 400 */
+    IPC_STATUS_NOT_FOUND,   /* 404 */
+    IPC_STATUS_CONFLICT,    /* 409: the text is the body */
+    IPC_STATUS_UNAVAILABLE, /* 503: try again later; the text is the body */
+    IPC_STATUS_BAD_GATEWAY, /* 502: the thing itself failed (no repository); the text is its stderr */
+    IPC_STATUS_FAILED,      /* 500: the text goes to the log */
+};
+
+#define MSG_NAME (LIMIT_NAME_BYTES + 1)
+#define MSG_TEXT 1024
+#define MSG_BOOT_ID 40 /* a UUID and its NUL, rounded up */
+
+struct msg_empty {
+    uint32_t unused; /* no struct may be empty */
+};
+struct msg_status {
+    int32_t code; /* enum ipc_status; for INIT_FAILED and replies of init a positive errno, 0 = ok */
+    char text[MSG_TEXT];
+};
+struct msg_api_listen {
+    uint32_t is_tcp; /* TCP: a token is required */
+    char address[256];
+};
+struct msg_sandbox_name {
+    char name[MSG_NAME];
+};
+struct msg_image_name {
+    char name[MSG_NAME];
+    uint32_t rebuild; /* even when nothing changed */
+};
+struct msg_document {
+    uint32_t unused;
+};
+
+enum { EXEC_AS_AGENT = 0, EXEC_AS_ROOT = 1 };
+struct msg_exec {
+    char name[MSG_NAME];
+    uint32_t user;     /* EXEC_AS_* */
+    uint32_t is_clone; /* on exit 0 the supervisor keeps the pack and marks the sandbox cloned */
+};
+struct msg_run_started {
+    uint32_t unused;
+};
+struct msg_run_ended {
+    struct task_end end;
+    char text[MSG_TEXT]; /* why it failed, where the program itself could not say */
+};
+
+struct msg_task_state {
+    char name[MSG_NAME];
+    int32_t state; /* enum task_state; TASK_ENDED is judged by api from the files */
+    char agent[MSG_NAME];
+    char adapter[MSG_NAME]; /* outcome adapter of the agent */
+    char hint[MSG_TEXT];    /* what to set when the policy's rules for the model are inactive, or "" */
+};
+enum { TASK_LOG_STDOUT = 0, TASK_LOG_STDERR = 1 };
+struct msg_task_log {
+    char name[MSG_NAME];
+    uint32_t stream; /* TASK_LOG_* */
+    uint32_t follow;
+};
+struct msg_task_log_opened {
+    uint32_t running; /* with follow and running, the second descriptor is there */
+};
+
+enum { DIFF_SINCE_CLONE, DIFF_INDEX, DIFF_HEAD, DIFF_REVISION };
+struct msg_diff {
+    char name[MSG_NAME];
+    uint32_t against; /* DIFF_* */
+    uint32_t renames;
+    char revision[256]; /* of DIFF_REVISION */
+};
+
+struct msg_egress_start {
+    char upstream_proxy[512];
+    int64_t idle_ms; /* a connection or stream without a byte for so long is ended as an error */
+};
+struct msg_policy_file {
+    char name[256]; /* base name, *.json or *.pem */
+};
+struct msg_policy_load {
+    char name[256]; /* the file that is the policy; the files sent since the last load are its folder */
+};
+struct msg_policy_loaded {
+    int32_t ok;           /* 0: refused, the policy in force stays; text says file:line:column: why */
+    uint32_t inactive;    /* rules that name an unset variable or secret */
+    char text[2 * MSG_TEXT]; /* when ok and inactive: what to set, a sentence per rule */
+};
+struct msg_secret_get {
+    char name[128]; /* ^[A-Za-z0-9_.-]+$, no leading dot */
+};
+struct msg_sandbox_attach {
+    char name[MSG_NAME];
+    char boot_id[MSG_BOOT_ID];
+};
+
+struct msg_init_state {
+    char boot_id[MSG_BOOT_ID];
+    int32_t task; /* enum task_state: NONE, RUNNING or ENDED */
+    struct task_end end; /* of the last task, when ENDED */
+    int32_t task_pid;    /* inside; 0 when none runs */
+    uint32_t execs;      /* programs of INIT_EXEC that still run */
+};
+struct msg_init_task {
+    int64_t deadline_ms; /* 0: none */
+};
+struct msg_init_exec {
+    uint64_t exec; /* number chosen by the supervisor; comes back in INIT_EXEC_ENDED */
+    uint32_t user; /* EXEC_AS_* */
+};
+struct msg_init_started {
+    int32_t code; /* 0, or a positive errno with the reason in text */
+    int32_t pid;  /* inside */
+    char text[MSG_TEXT];
+};
+struct msg_init_ended {
+    uint64_t exec; /* of INIT_EXEC_ENDED */
+    struct task_end end;
+};
+struct msg_init_grace {
+    int64_t grace_ms;
+};

@@ -1,0 +1,19 @@
+/* Names; see name.h. */
+#include "util/name.h"
+
+#include "util/limits.h"
+
+static bool name_is_alnum(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9');
+}
+
+bool name_is_valid(const char *name, size_t len)
+{
+    if (len == 0 || len > LIMIT_NAME_BYTES)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (!name_is_alnum(name[i]) && name[i] != '-')
+            return false;
+    return name_is_alnum(name[0]) && name_is_alnum(name[len - 1]);
+}

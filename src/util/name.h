@@ -1,0 +1,8 @@
+/* Names of sandboxes, images and agents. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* ^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$ : an RFC 1123 label in lower case. */
+bool name_is_valid(const char *name, size_t len);
