@@ -61,10 +61,8 @@ int ipc_send(int sock, enum ipc_type type, uint64_t id, const void *body, const 
 {
     static const char zeroes[LIMIT_IPC_MESSAGE_BYTES];
     assert(type > IPC_NONE && type < IPC_TYPE_COUNT && fd_count <= ipc_kinds[type].fds);
-    struct ipc_header header = {.version = IPC_VERSION,
-                                .type = (uint16_t)type,
-                                .size = ipc_kinds[type].size,
-                                .id = id};
+    struct ipc_header header = {
+        .version = IPC_VERSION, .type = (uint16_t)type, .size = ipc_kinds[type].size, .id = id};
     const void *bytes = body ? body : zeroes;
     struct iovec parts[2] = {
         {.iov_base = &header, .iov_len = sizeof(header)},

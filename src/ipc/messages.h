@@ -27,7 +27,8 @@ enum ipc_status {
     IPC_STATUS_NOT_FOUND,   /* 404 */
     IPC_STATUS_CONFLICT,    /* 409: the text is the body */
     IPC_STATUS_UNAVAILABLE, /* 503: try again later; the text is the body */
-    IPC_STATUS_BAD_GATEWAY, /* 502: the thing itself failed (no repository); the text is its stderr */
+    IPC_STATUS_BAD_GATEWAY, /* 502: the thing itself failed (no repository); the text is its stderr
+                             */
     IPC_STATUS_FAILED,      /* 500: the text goes to the log */
 };
 
@@ -39,7 +40,8 @@ struct msg_empty {
     uint32_t unused; /* no struct may be empty */
 };
 struct msg_status {
-    int32_t code; /* enum ipc_status; for INIT_FAILED and replies of init a positive errno, 0 = ok */
+    int32_t
+        code; /* enum ipc_status; for INIT_FAILED and replies of init a positive errno, 0 = ok */
     char text[MSG_TEXT];
 };
 struct msg_api_listen {
@@ -76,7 +78,7 @@ struct msg_task_state {
     int32_t state; /* enum task_state; TASK_ENDED is judged by api from the files */
     char agent[MSG_NAME];
     char adapter[MSG_NAME]; /* outcome adapter of the agent */
-    char hint[MSG_TEXT];    /* what to set when the policy's rules for the model are inactive, or "" */
+    char hint[MSG_TEXT]; /* what to set when the policy's rules for the model are inactive, or "" */
 };
 enum { TASK_LOG_STDOUT = 0, TASK_LOG_STDERR = 1 };
 struct msg_task_log {
@@ -104,11 +106,12 @@ struct msg_policy_file {
     char name[256]; /* base name, *.json or *.pem */
 };
 struct msg_policy_load {
-    char name[256]; /* the file that is the policy; the files sent since the last load are its folder */
+    char name[256]; /* the file that is the policy; the files sent since the last load are its
+                       folder */
 };
 struct msg_policy_loaded {
-    int32_t ok;           /* 0: refused, the policy in force stays; text says file:line:column: why */
-    uint32_t inactive;    /* rules that name an unset variable or secret */
+    int32_t ok;        /* 0: refused, the policy in force stays; text says file:line:column: why */
+    uint32_t inactive; /* rules that name an unset variable or secret */
     char text[2 * MSG_TEXT]; /* when ok and inactive: what to set, a sentence per rule */
 };
 struct msg_secret_get {
@@ -121,7 +124,7 @@ struct msg_sandbox_attach {
 
 struct msg_init_state {
     char boot_id[MSG_BOOT_ID];
-    int32_t task; /* enum task_state: NONE, RUNNING or ENDED */
+    int32_t task;        /* enum task_state: NONE, RUNNING or ENDED */
     struct task_end end; /* of the last task, when ENDED */
     int32_t task_pid;    /* inside; 0 when none runs */
     uint32_t execs;      /* programs of INIT_EXEC that still run */

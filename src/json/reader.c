@@ -5,9 +5,9 @@
 #include <string.h>
 #include <yajl/yajl_parse.h>
 
-#include "json/json.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 struct json {
     enum json_type type;

@@ -6,9 +6,9 @@
  *   pid          "PID BOOT_ID\n": the agent's process id inside, and the instance it ran in
  *   exit-code    "N\n"; 128 + signal when a signal ended it (as a shell tells it)
  *   end.json     struct task_end, by task_end_write
- *   stdout.log   what the agent printed, up to LIMIT_TASK_LOG_BYTES, then a line that says it was cut
- *   stderr.log
- *   outcome.json written by api: {"state","result"|"error",...}: the answer of GET .../task
+ *   stdout.log   what the agent printed, up to LIMIT_TASK_LOG_BYTES, then a line that says it was
+ * cut stderr.log outcome.json written by api: {"state","result"|"error",...}: the answer of GET
+ * .../task
  */
 #pragma once
 
@@ -28,7 +28,8 @@ enum task_end_kind {
     TASK_END_NONE,
     TASK_END_EXITED,    /* code: the exit code */
     TASK_END_SIGNALED,  /* code: the signal */
-    TASK_END_CANCELLED, /* by DELETE .../task; code: signal, or exit code when it exited on SIGTERM */
+    TASK_END_CANCELLED, /* by DELETE .../task; code: signal, or exit code when it exited on SIGTERM
+                         */
     TASK_END_DEADLINE,  /* its deadline passed */
     TASK_END_OOM,       /* its main process was killed for memory */
     TASK_END_FAILED,    /* it could not be started; code: errno */

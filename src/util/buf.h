@@ -1,7 +1,7 @@
 /*
- * A growable byte buffer with a maximum. The bytes are always followed by a NUL that is not counted,
- * so that `data` of a buffer of text is a C string. Exceeding the maximum is -EMSGSIZE and leaves
- * the buffer as it was; no memory is -ENOMEM.
+ * A growable byte buffer with a maximum. The bytes are always followed by a NUL that is not
+ * counted, so that `data` of a buffer of text is a C string. Exceeding the maximum is -EMSGSIZE and
+ * leaves the buffer as it was; no memory is -ENOMEM.
  */
 #pragma once
 

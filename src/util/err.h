@@ -11,7 +11,8 @@
 #define ERR_MESSAGE_MAX 1024
 
 struct err {
-    char message[ERR_MESSAGE_MAX]; /* "" or one line: what was tried, on what, why not, what to do */
+    char
+        message[ERR_MESSAGE_MAX]; /* "" or one line: what was tried, on what, why not, what to do */
 };
 
 /* Sets the message and returns -code (code is a positive errno). The text is cut at the limit. */
@@ -22,6 +23,7 @@ int err_set(struct err *err, int code, const char *format, ...)
 int err_errno(struct err *err, int code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Puts context in front of the message there is ("context: message"); returns `result` unchanged. */
+/* Puts context in front of the message there is ("context: message"); returns `result` unchanged.
+ */
 int err_context(struct err *err, int result, const char *format, ...)
     __attribute__((format(printf, 3, 4)));

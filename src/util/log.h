@@ -11,8 +11,7 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 /* The name of this process in its lines, and the lowest level that is written. */
 void log_init(const char *process, enum log_level level);
 
-void log_write(enum log_level level, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
+void log_write(enum log_level level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 #define log_debug(...) log_write(LOG_DEBUG, __VA_ARGS__)
 #define log_info(...) log_write(LOG_INFO, __VA_ARGS__)

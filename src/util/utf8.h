@@ -11,5 +11,6 @@ size_t utf8_sequence(const char *data, size_t len);
 
 bool utf8_is_valid(const char *data, size_t len);
 
-/* Appends the bytes, each that belongs to no valid sequence replaced by U+FFFD. 0 or as buf_append. */
+/* Appends the bytes, each that belongs to no valid sequence replaced by U+FFFD. 0 or as buf_append.
+ */
 int utf8_append_lossy(struct buf *ret, const char *data, size_t len);

@@ -1,0 +1,28 @@
+/*
+ * The certificate authority. The root (ECDSA P-256, ten years) is made and used only by
+ * `paddock-egress --make-ca`; the serving process has a short-lived intermediate and signs leaf
+ * certificates with it, kept in an LRU cache by host name.
+ */
+#pragma once
+
+#include <openssl/ssl.h>
+#include <stddef.h>
+
+#include "util/err.h"
+
+struct egress_ca;
+
+/* The one-shot: reads or makes the root in key_fd and crt_fd (PEM), writes to out_fd an
+ * intermediate's private key, its certificate, and the root's certificate (PEM, in this order). */
+int egress_ca_make(int key_fd, int crt_fd, int out_fd, struct err *err);
+
+/* From what egress_ca_make wrote. */
+int egress_ca_open(const char *pem, size_t len, struct egress_ca **ret, struct err *err);
+void egress_ca_free(struct egress_ca *ca);
+
+/* The context for the sandbox's side: TLS 1.2 and 1.3, ALPN http/1.1 only, leaf chosen by SNI in
+ * the handshake (canonical host; a bad name gets a fatal alert; no SNI too). The CA's; shared. */
+SSL_CTX *egress_ca_server_context(struct egress_ca *ca);
+
+/* After the handshake: the canonical SNI host, or NULL. */
+const char *egress_ca_sni(const SSL *ssl);

@@ -1,0 +1,53 @@
+/*
+ * What the parts of egress share. One process, one thread, one libuv loop. A sandbox's listeners
+ * arrive from the supervisor; each accepted connection becomes an egress_conn, which parses, asks
+ * the policy and forwards through an upstream. Nothing a sandbox sends can end the process.
+ *
+ * Parts: process.c (messages, sandboxes, accept, policy and secrets), ca.c (CA, leaves), dns.c,
+ * audit.c; conn.c and http1.c (one client connection), refuse.c (answers of our own), upstream*.c.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "policy/policy.h"
+#include "util/err.h"
+
+struct egress_ca;
+struct egress_audit;
+struct egress_upstreams;
+
+/* An attached sandbox. Connections hold a reference; after SANDBOX_DETACH it lives until the last
+ * connection is closed, which detaching begins. */
+struct egress_sandbox;
+struct egress_sandbox *egress_sandbox_ref(struct egress_sandbox *sandbox);
+void egress_sandbox_unref(struct egress_sandbox *sandbox);
+const char *egress_sandbox_name(const struct egress_sandbox *sandbox);
+const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox);
+
+struct egress {
+    uv_loop_t *loop;
+    struct egress_ca *ca;
+    struct egress_audit *audit;
+    struct egress_upstreams *upstreams;
+    struct policy *policy; /* in force; NULL: none, everything is refused */
+    int64_t idle_ms;       /* a connection without a byte for so long is ended */
+};
+
+/* A secret by name, or NULL when it is not there; egress's own. For policy_rule_set_value. */
+const struct secret *egress_secret(void *egress, const char *name);
+
+/* conn.c: takes over a connection that was accepted from a sandbox (non-blocking socket). `is_tls`:
+ * port 443, else port 80. Owns fd from here on. Registers itself with the sandbox so that
+ * egress_conn_close_all(sandbox) ends it. */
+void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls);
+void egress_conn_close_all(struct egress_sandbox *sandbox);
+
+/* process.c: list of the sandbox's connections, for conn.c. */
+struct egress_conn;
+void egress_sandbox_add_conn(struct egress_sandbox *sandbox, struct egress_conn *conn);
+void egress_sandbox_remove_conn(struct egress_sandbox *sandbox, struct egress_conn *conn);
+size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox);

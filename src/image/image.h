@@ -1,0 +1,46 @@
+/*
+ * The image store STATE/images and the recipes that images are built from. Supervisor only; files
+ * that none but root (or the invoking user) can write.
+ *
+ *   images/<image>/rootfs/     owned on disk by ids 0..65535
+ *   images/<image>/image.json  {"schema":1,"name","digest","built","size_bytes"}; written last: an
+ *                              image without it does not exist
+ * A recipe is recipes_dir/<image>/build.json:
+ *   { "debian": { "suite": "bookworm", "packages": ["bash", ...] },
+ *     "npm": ["@anthropic-ai/claude-code@2.1.280"],
+ *     "links": { "/usr/local/bin/claude": "/opt/npm/node_modules/.../claude" } }
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "util/buf.h"
+#include "util/err.h"
+
+struct image_info {
+    char name[64];
+    char digest[65]; /* hex SHA-256 of recipe and build format: tells whether a build is due */
+    int64_t built;   /* Unix seconds */
+    int64_t size_bytes;
+};
+
+/* O_PATH descriptor of images/<name>/rootfs. -ENOENT: no such image (message tells the cure:
+ * `paddock image build NAME`). */
+int image_open(int state_fd, const char *name, struct err *err);
+int image_info_read(int state_fd, const char *name, struct image_info *ret, struct err *err);
+int image_list(int state_fd, void (*found)(void *ctx, const struct image_info *info), void *ctx,
+               struct err *err);
+
+/* Reads and checks recipes_dir/<name>/build.json; ret_text gets its bytes, ret_digest its digest.
+ */
+int image_recipe_read(int recipes_fd, const char *name, struct buf *ret_text, char ret_digest[65],
+                      struct err *err);
+
+/* A build goes to images/.build-<name>/; committed by writing image.json there and renaming; the
+ * old image, if any, is moved to trash/. Running instances keep what they have mounted. */
+int image_build_prepare(int state_fd, const char *name,
+                        struct err *err); /* O_PATH of its rootfs/ */
+int image_build_commit(int state_fd, const struct image_info *info, struct err *err);
+void image_build_discard(int state_fd, const char *name);          /* into trash/ */
+int image_remove(int state_fd, const char *name, struct err *err); /* into trash/; -ENOENT */

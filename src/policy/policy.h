@@ -1,0 +1,105 @@
+/*
+ * The policy: which requests may leave a sandbox and what is changed in them. Pure functions, no
+ * I/O: whoever reads files gives their bytes. Used by egress and by `paddock policy check`.
+ *
+ * The order at a request: canonicalise (policy_canonical_*), compare SNI with Host, decide
+ * (policy_decide), then remove and set headers. What was judged is what is sent.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "util/buf.h"
+#include "util/err.h"
+#include "util/secret.h"
+
+#define POLICY_HOST_MAX 254 /* RFC 1035: 253 characters and the NUL */
+
+/* Canonical host of a Host header, :authority or SNI: lower case, no trailing dot, LDH labels only
+ * (underscore refused, IDN as its A-label). An IP literal, an empty or over-long name is -EINVAL.
+ * A port in "host:port" is split off into *ret_port (default_port when absent). */
+int policy_canonical_host(const char *host, size_t len, uint16_t default_port,
+                          char ret[POLICY_HOST_MAX], uint16_t *ret_port, struct err *err);
+
+/* Canonical path of a request target in origin form ("/a/b?q"): dot segments and %2e resolved,
+ * other percent-encodings of unreserved characters decoded, hex in upper case, %2F and %5C kept,
+ * "//",
+ * "\", ";" kept as bytes. Refused (-EINVAL): a raw byte outside 0x21..0x7e, "%00", a bad escape,
+ * "#", what leaves the root. ret_path gets "/a/b"; ret_query what follows "?" unchanged ("" when
+ * none). */
+int policy_canonical_target(const char *target, size_t len, struct buf *ret_path,
+                            struct buf *ret_query, struct err *err);
+
+struct policy;
+struct policy_rule;
+
+/* What a policy text may refer to. */
+struct policy_env {
+    void *ctx;
+    const char *(*variable)(void *ctx, const char *name); /* value, or NULL: not set */
+    bool (*secret_exists)(void *ctx, const char *name);
+    int (*file)(void *ctx, const char *name, struct buf *ret); /* a *.pem beside it; -ENOENT */
+};
+
+/* Parses. Errors (-EINVAL): "FILE:LINE:COLUMN: reason"; unknown keys are errors. A rule that names
+ * an unset variable or secret is loaded inactive. The caller frees with policy_unref (counted: a
+ * request in flight keeps the policy it was judged by). */
+int policy_parse(const char *file, const char *data, size_t len, const struct policy_env *env,
+                 struct policy **ret, struct err *err);
+struct policy *policy_ref(struct policy *policy);
+void policy_unref(struct policy *policy);
+
+size_t policy_rule_count(const struct policy *policy);
+const struct policy_rule *policy_rule_at(const struct policy *policy, size_t index);
+const char *policy_rule_name(const struct policy_rule *rule); /* given, or "rule 3" */
+/* NULL when active, else why not: "secret AI_GATEWAY_TOKEN is not set (file secrets_dir/... or
+ * ...)". */
+const char *policy_rule_inactive(const struct policy_rule *rule);
+/* Calls back for every secret the rule names; to have them fetched before the first request. */
+void policy_rule_secrets(const struct policy_rule *rule, void (*found)(void *ctx, const char *name),
+                         void *ctx);
+
+struct policy_request {
+    const char *method;
+    const char *host; /* canonical */
+    uint16_t port;
+    const char *path;  /* canonical */
+    const char *query; /* "" when none */
+    bool is_tls;
+};
+
+enum policy_decision {
+    POLICY_ALLOWED,
+    POLICY_DENIED,     /* 403 "<host> is not reachable from this sandbox\n" */
+    POLICY_DENIED_GIT, /* 403 with a reason that git prints (text/plain) */
+    POLICY_PLAIN_HTTP, /* 403 "<host> is reachable only over HTTPS\n" */
+    POLICY_INACTIVE,   /* 503 with the rule's reason */
+};
+
+struct policy_verdict {
+    enum policy_decision decision;
+    const struct policy_rule *rule; /* NULL: none matched */
+    char reason[256];               /* one line for the body and the audit */
+};
+
+/* The first rule that matches decides; none: denied. Never fails. */
+void policy_decide(const struct policy *policy, const struct policy_request *request,
+                   struct policy_verdict *ret);
+
+/* What an allowed request becomes. */
+bool policy_rule_removes_header(const struct policy_rule *rule, const char *name, size_t len);
+size_t policy_rule_set_count(const struct policy_rule *rule);
+const char *policy_rule_set_name(const struct policy_rule *rule, size_t index);
+/* The value with its secrets put in. `secret` gives a secret's bytes or NULL (then -ENOENT). A
+ * value with CR, LF or NUL in it is -EINVAL. */
+int policy_rule_set_value(const struct policy_rule *rule, size_t index,
+                          const struct secret *(*secret)(void *ctx, const char *name), void *ctx,
+                          struct secret *ret, struct err *err);
+
+/* Where to connect instead of the host's own address: NULL, or "host" with *ret_port; then loopback
+ * and private addresses are allowed. Its certificate is checked for the rule's host. */
+const char *policy_rule_upstream(const struct policy_rule *rule, uint16_t *ret_port);
+/* PEM of the CA that signs that upstream, or NULL: the system's. */
+const char *policy_rule_upstream_ca(const struct policy_rule *rule, size_t *ret_len);

@@ -1,0 +1,125 @@
+/*
+ * A running sandbox: start, adoption after a restart of the supervisor, groups, kill, clean-up; and
+ * jails for single jobs. Supervisor only. Nothing here waits: a start returns when the child is
+ * cloned, and its readiness comes as INIT_STATE (or INIT_FAILED) on the instance's socket.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "sandbox/host.h"
+#include "util/err.h"
+
+/* A process by pid and pidfd, which are only ever used together. */
+struct sandbox_process {
+    pid_t pid;           /* in the supervisor's namespace; 0: none */
+    int pidfd;           /* readable when it has ended; -1: none */
+    uint64_t start_time; /* field 22 of /proc/PID/stat, clock ticks: tells a reused pid */
+};
+
+struct sandbox_limits {
+    int64_t memory_bytes; /* with swap; 0: none */
+    int64_t cpu_millis;   /* thousandths of a cpu; 0: none */
+    int64_t pids;         /* 0: none */
+};
+
+struct sandbox_start {
+    const char *name;    /* also the hostname */
+    const char *boot_id; /* a fresh UUID in text */
+    uint32_t block;      /* leased by the caller */
+    int image_fd;        /* O_PATH: the image's rootfs folder, shown read-only below */
+    int folder_fd;       /* O_PATH: sandboxes/<name>, holding workspace/, task/,
+                            overlay/upper, overlay/work */
+    int listen_fd;       /* listening SOCK_SEQPACKET socket bound to init.sock; becomes init's */
+    struct sandbox_limits limits;
+    const char *const *environment; /* NAME=VALUE..., NULL: base of every program inside */
+    const char *ca_pem;             /* our CA's certificate, written to the trust bundle */
+    size_t ca_pem_len;
+};
+
+/* A live instance. The struct is the caller's; sandbox_instance_release closes what it holds. */
+struct sandbox_instance {
+    struct sandbox_process init;
+    int socket; /* to init, messages of ipc/; non-blocking */
+    char name[64];
+    char boot_id[40];
+    uint32_t block;
+};
+
+/* Makes cgroup, mounts (detached, idmapped to the block) and the child. On error nothing is left
+ * behind. After success the caller owns *ret and waits for INIT_STATE. */
+int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
+                           struct sandbox_instance *ret, struct err *err);
+
+/* Finds an instance that a former supervisor started: pid and start time must fit, init.sock in
+ * folder_fd must answer to connect(2). Then the caller sends INIT_HELLO and compares boot ids.
+ * -ESRCH: it is gone. */
+int sandbox_instance_adopt(struct sandbox_host *host, const char *name, const char *boot_id,
+                           uint32_t block, pid_t pid, uint64_t start_time, int folder_fd,
+                           struct sandbox_instance *ret, struct err *err);
+
+/* Kills every process of the instance at once (cgroup.kill; without cgroups init's pidfd, whose pid
+ * namespace dies with it). Its end is told by init.pidfd. */
+int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
+                          struct err *err);
+
+/* After its end: removes its cgroups, by name, also those of an instance never adopted. Idempotent.
+ */
+int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err);
+void sandbox_instance_release(struct sandbox_instance *instance); /* closes, kills nothing */
+
+/* Names of instances whose cgroups exist under this STATE, for finding leftovers at start-up. */
+int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
+                          void *ctx, struct err *err);
+
+/* A cgroup below the instance for one task or exec: "task" or "exec-N". Descriptors are the
+ * caller's; -1 where the host has no such thing. */
+struct sandbox_group {
+    int procs_fd; /* cgroup.procs, opened for writing by us: init moves a child in by writing "0" */
+    int kill_fd;  /* cgroup.kill */
+    int oom_fd;   /* has a line "oom_kill N" that counts for the instance or the group */
+};
+int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
+                         struct sandbox_group *ret, struct err *err);
+int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
+                         struct err *err);
+void sandbox_group_close(struct sandbox_group *group);
+
+/* One job in a jail: its own user, mount, pid, net, ipc, uts and cgroup namespaces, ids of `block`,
+ * root of the namespace with an empty bounding set but CAP_DAC_READ_SEARCH and what `writable`
+ * folders need, seccomp, no network (unless build), a root that holds read-only /usr and /lib of
+ * the host and the given folders, and nothing else. */
+struct sandbox_jail_folder {
+    int fd;             /* O_PATH, on disk owned by ids 0..65535; idmapped to the block */
+    const char *target; /* absolute path in the jail */
+    bool writable;
+};
+enum sandbox_jail_kind {
+    SANDBOX_JAIL_JOB,   /* paddock-jail: as above */
+    SANDBOX_JAIL_BUILD, /* paddock-image-build: host's network; sees the host's / read-only with the
+                           package clients' settings, fresh /tmp, /run, /proc, /dev; never STATE,
+                           /root beyond the clients' settings, or another user's home */
+};
+struct sandbox_jail_start {
+    enum sandbox_jail_kind kind;
+    const char *name; /* for its cgroup */
+    uint32_t block;
+    int binary_fd;           /* the program, executed by descriptor */
+    const char *const *argv; /* ends with NULL */
+    const char *const *environment;
+    const struct sandbox_jail_folder *folders;
+    size_t folder_count;
+    const int *inherit; /* descriptors given as 3, 4, ... */
+    size_t inherit_count;
+    int stdout_fd, stderr_fd; /* stdin is /dev/null */
+    int64_t memory_bytes;
+    int64_t cpu_seconds; /* RLIMIT_CPU; wall clock is the caller's */
+};
+int sandbox_jail_start(struct sandbox_host *host, const struct sandbox_jail_start *start,
+                       struct sandbox_process *ret, struct err *err);
+/* After its end: removes its cgroup. */
+void sandbox_jail_cleanup(struct sandbox_host *host, const char *name);
+void sandbox_process_release(struct sandbox_process *process); /* closes the pidfd */
