@@ -49,3 +49,7 @@
 
 /* Grace between SIGTERM and SIGKILL. */
 #define LIMIT_STOP_GRACE_MS 10000
+
+/* The audit: one line; path and reason are cut so that it fits whatever a sandbox sends. */
+#define LIMIT_AUDIT_LINE_BYTES (16 * 1024)
+#define LIMIT_AUDIT_TEXT_BYTES 2048

@@ -1,0 +1,124 @@
+/* The audit; see audit.h. Runs in paddock-egress. A line is made whole in memory and appended with
+ * one write(2), so that several writers of one file never mix lines; every text that a sandbox
+ * chose is cut and made UTF-8, and JSON escapes what could end the line. */
+#include "egress/audit.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "util/cleanup.h"
+#include "util/limits.h"
+#include "util/log.h"
+#include "util/utf8.h"
+#include "json/json.h"
+
+struct egress_audit {
+    int fd;
+    bool is_torn;    /* the last write was short: the next line starts on a fresh one */
+    bool is_failing; /* told once, until a write succeeds again */
+};
+
+/* Takes the descriptor, which must be open for appending. */
+int egress_audit_open(int fd, struct egress_audit **ret, struct err *err)
+{
+    cleanup_fd int owned = fd;
+    if (fd < 0)
+        return err_set(err, EBADF, "no descriptor for the audit was given");
+    struct egress_audit *audit = calloc(1, sizeof(*audit));
+    if (!audit)
+        return err_errno(err, ENOMEM, "cannot open the audit");
+    audit->fd = TAKE_FD(owned);
+    *ret = audit;
+    return 0;
+}
+
+void egress_audit_close(struct egress_audit *audit)
+{
+    if (!audit)
+        return;
+    close(audit->fd);
+    free(audit);
+}
+
+static void audit_pair_text(struct json_writer *writer, const char *key, const char *text)
+{
+    json_write_key(writer, key);
+    if (!text) {
+        json_write_null(writer);
+        return;
+    }
+    cleanup_buf struct buf clean = BUF_INIT(3 * LIMIT_AUDIT_TEXT_BYTES + 1);
+    if (utf8_append_lossy(&clean, text, strnlen(text, LIMIT_AUDIT_TEXT_BYTES)) < 0)
+        json_write_string(writer, "");
+    else
+        json_write_bytes(writer, buf_text(&clean), clean.len);
+}
+
+static void audit_pair_time(struct json_writer *writer, int64_t unix_ms)
+{
+    time_t seconds = (time_t)(unix_ms / 1000);
+    struct tm tm;
+    char day[32] = "", text[48];
+    if (gmtime_r(&seconds, &tm))
+        strftime(day, sizeof(day), "%Y-%m-%dT%H:%M:%S", &tm);
+    snprintf(text, sizeof(text), "%s.%03dZ", day, (int)(unix_ms % 1000));
+    json_write_pair_string(writer, "time", text);
+}
+
+static int audit_format(const struct egress_audit_entry *entry, struct buf *line)
+{
+    struct json_writer *writer = json_writer_new(line, false);
+    if (!writer)
+        return -ENOMEM;
+    json_write_object_begin(writer);
+    audit_pair_time(writer, entry->started_ms);
+    audit_pair_text(writer, "sandbox", entry->sandbox);
+    audit_pair_text(writer, "boot_id", entry->boot_id);
+    audit_pair_text(writer, "rule", entry->rule);
+    audit_pair_text(writer, "decision", entry->decision);
+    audit_pair_text(writer, "reason", entry->reason);
+    audit_pair_text(writer, "method", entry->method);
+    audit_pair_text(writer, "host", entry->host);
+    audit_pair_text(writer, "path", entry->path);
+    json_write_pair_integer(writer, "status", entry->status);
+    json_write_pair_integer(writer, "bytes_out", (int64_t)entry->bytes_out);
+    json_write_pair_integer(writer, "bytes_in", (int64_t)entry->bytes_in);
+    json_write_pair_integer(writer, "first_byte_ms", entry->first_byte_ms);
+    json_write_pair_integer(writer, "duration_ms", entry->duration_ms);
+    audit_pair_text(writer, "ended_by", entry->ended_by);
+    json_write_object_end(writer);
+    return json_writer_end(writer);
+}
+
+/* A full disk must not end egress, nor fill the log: the fault is told when it begins. */
+static void audit_report(struct egress_audit *audit, int code)
+{
+    if (code && !audit->is_failing)
+        log_error("cannot write the audit: %s; lines are lost until it can be written again",
+                  strerror(code));
+    audit->is_failing = code != 0;
+}
+
+void egress_audit_write(struct egress_audit *audit, const struct egress_audit_entry *entry)
+{
+    cleanup_buf struct buf line = BUF_INIT(LIMIT_AUDIT_LINE_BYTES);
+    int result = audit->is_torn ? buf_append_string(&line, "\n") : 0;
+    if (result == 0)
+        result = audit_format(entry, &line);
+    if (result == 0)
+        result = buf_append_string(&line, "\n");
+    if (result < 0) {
+        audit_report(audit, -result);
+        return;
+    }
+    ssize_t n;
+    do
+        n = write(audit->fd, line.data, line.len);
+    while (n < 0 && errno == EINTR);
+    if (n > 0)
+        audit->is_torn = (size_t)n < line.len;
+    audit_report(audit, n < 0 ? errno : (size_t)n < line.len ? ENOSPC : 0);
+}

@@ -1,0 +1,107 @@
+/* The audit: one line of JSON per request, whatever a sandbox sends. */
+#include <assert.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "egress/audit.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/limits.h"
+#include "json/json.h"
+
+static void written(int fd, struct buf *ret)
+{
+    cleanup_fd int copy = dup(fd);
+    assert(lseek(copy, 0, SEEK_SET) == 0 && fd_read_all(copy, ret) == 0);
+}
+
+static struct egress_audit *open_audit(int *ret_fd)
+{
+    struct err err;
+    struct egress_audit *audit = NULL;
+    int fd = memfd_create("audit", MFD_CLOEXEC);
+    assert(fd >= 0 && fcntl(fd, F_SETFL, O_APPEND) == 0);
+    *ret_fd = dup(fd);
+    assert(egress_audit_open(fd, &audit, &err) == 0);
+    return audit;
+}
+
+static void test_a_request_is_one_line_with_every_field(void)
+{
+    cleanup_fd int fd = -1;
+    struct egress_audit *audit = open_audit(&fd);
+    struct egress_audit_entry entry = {.started_ms = 1796169600123,
+                                       .sandbox = "agent-1",
+                                       .boot_id = "b",
+                                       .rule = "github",
+                                       .decision = "allowed",
+                                       .reason = "",
+                                       .method = "GET",
+                                       .host = "github.com",
+                                       .path = "/a/b",
+                                       .status = 200,
+                                       .bytes_out = 1,
+                                       .bytes_in = 1ULL << 40,
+                                       .first_byte_ms = 5,
+                                       .duration_ms = 9,
+                                       .ended_by = "upstream"};
+    egress_audit_write(audit, &entry);
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_AUDIT_LINE_BYTES);
+    written(fd, &text);
+    assert(strcmp(text.data,
+                  "{\"time\":\"2026-12-02T00:00:00.123Z\",\"sandbox\":\"agent-1\",\"boot_id\":"
+                  "\"b\",\"rule\":\"github\",\"decision\":\"allowed\",\"reason\":\"\",\"method\":"
+                  "\"GET\",\"host\":\"github.com\",\"path\":\"/a/b\",\"status\":200,\"bytes_out\":"
+                  "1,\"bytes_in\":1099511627776,\"first_byte_ms\":5,\"duration_ms\":9,"
+                  "\"ended_by\":\"upstream\"}\n") == 0);
+    egress_audit_close(audit);
+}
+
+static void test_no_request_can_forge_or_break_a_line(void)
+{
+    cleanup_fd int fd = -1;
+    struct egress_audit *audit = open_audit(&fd);
+    static char path[100000];
+    memset(path, '\x01', sizeof(path) - 1); /* six bytes each in JSON */
+    struct egress_audit_entry entry = {
+        .method = "GET\n{\"decision\":\"allowed\"}\n", .host = "\xff\xc0\x80\"\\", .path = path};
+    egress_audit_write(audit, &entry);
+    egress_audit_write(audit, &entry);
+    cleanup_buf struct buf text = BUF_INIT(4 * LIMIT_AUDIT_LINE_BYTES);
+    written(fd, &text);
+    size_t lines = 0;
+    for (char *line = text.data; *line; lines++) {
+        char *end = strchr(line, '\n');
+        cleanup_json struct json *json = NULL;
+        struct err err;
+        assert(end && json_parse(line, (size_t)(end - line), JSON_STRICT, &json, &err) == 0);
+        assert(strcmp(json_text(json_get(json, "method")), entry.method) == 0);
+        assert(json_type(json_get(json, "rule")) == JSON_NULL);
+        assert(strlen(json_text(json_get(json, "path"))) == LIMIT_AUDIT_TEXT_BYTES);
+        line = end + 1;
+    }
+    assert(lines == 2);
+    egress_audit_close(audit);
+}
+
+static void test_a_full_disk_is_no_end(void)
+{
+    struct err err;
+    struct egress_audit *audit = NULL;
+    assert(egress_audit_open(open("/dev/full", O_WRONLY | O_CLOEXEC), &audit, &err) == 0);
+    struct egress_audit_entry entry = {.method = "GET"};
+    egress_audit_write(audit, &entry);
+    egress_audit_write(audit, &entry);
+    egress_audit_close(audit);
+    assert(egress_audit_open(-1, &audit, &err) == -EBADF);
+}
+
+int main(void)
+{
+    test_a_request_is_one_line_with_every_field();
+    test_no_request_can_forge_or_break_a_line();
+    test_a_full_disk_is_no_end();
+    return 0;
+}
