@@ -27,6 +27,8 @@
 #define LIMIT_API_JSON_BYTES (512 * 1024)
 /* Request line and headers of an API request. */
 #define LIMIT_API_HEAD_BYTES (32 * 1024)
+/* Headers of one request, of API clients and of agents: none sends more than some dozens. */
+#define LIMIT_HTTP_FIELDS 128
 /* Connections of API clients at once. */
 #define LIMIT_API_CONNECTIONS 1024
 
