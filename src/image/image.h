@@ -37,6 +37,10 @@ int image_list(int state_fd, void (*found)(void *ctx, const struct image_info *i
 int image_recipe_read(int recipes_fd, const char *name, struct buf *ret_text, char ret_digest[65],
                       struct err *err);
 
+/* What paddock-image-build reports when it is done: the bytes that the image takes on disk, from
+ * the memfd that it got as descriptor 4. -EINVAL: nothing (sensible) was reported. */
+int image_build_report_read(int report_fd, int64_t *ret_size_bytes, struct err *err);
+
 /* A build goes to images/.build-<name>/; committed by writing image.json there and renaming; the
  * old image, if any, is moved to trash/. Running instances keep what they have mounted. */
 int image_build_prepare(int state_fd, const char *name,

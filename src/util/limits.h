@@ -23,6 +23,10 @@
 #define LIMIT_CONFIG_BYTES (1024 * 1024)
 #define LIMIT_JSON_DEPTH 32
 
+/* Recipes of images (build.json): entries of a list, and the length of a package's name or a path. */
+#define LIMIT_RECIPE_ITEMS 256
+#define LIMIT_RECIPE_STRING_BYTES 256
+
 /* API bodies that are JSON; a prompt has its own. */
 #define LIMIT_API_JSON_BYTES (512 * 1024)
 /* Request line and headers of an API request. */
