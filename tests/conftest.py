@@ -1,0 +1,132 @@
+"""Fixtures for the tests that run the real daemon; see harness.py."""
+import itertools
+import os
+import pathlib
+import shutil
+import sys
+import tempfile
+
+import pytest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import harness  # noqa: E402
+
+VARS = {"AI_GATEWAY_ACCOUNT_ID": "demo-account", "AI_GATEWAY_ID": "default",
+        "MODEL": "claude-sonnet-5"}
+SH_AGENT = {"image": "claude", "command": ["/bin/bash", "-c", "${PROMPT}"], "env": {},
+            "outcome": "exit-code"}
+
+
+def pytest_configure(config):
+    assert os.geteuid() == 0, "these tests run as root"
+    assert (harness.BIN / "paddockd").exists(), f"build first: no paddockd in {harness.BIN}"
+    config.addinivalue_line("markers", "slow: takes minutes")
+
+
+@pytest.fixture(scope="session")
+def folder():
+    path = pathlib.Path(tempfile.mkdtemp(prefix="paddock-tests-", dir="/var/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def image_store(folder):
+    """STATE/images with the shipped claude image, built once by the real build.
+
+    The build needs the package registries, so its daemon runs in the host's network; it starts no
+    sandbox. PADDOCK_TEST_IMAGES names a store to use again while writing tests."""
+    kept = os.environ.get("PADDOCK_TEST_IMAGES")
+    if kept and pathlib.Path(kept, "claude", "image.json").exists():
+        return kept
+
+    class HostNetwork:
+        @staticmethod
+        def argv(*command):
+            return list(command)
+
+    daemon = harness.Daemon(folder / "builder", HostNetwork(),
+                            {"recipes_dir": str(harness.ROOT / "images"), "vars": VARS,
+                             "policy": str(harness.ROOT / "policy/default.json")}).start()
+    try:
+        result = daemon.cli("image", "build", "claude", check=False, timeout=900)
+        assert result.returncode == 0, (result.stdout[-3000:], result.stderr[-3000:], daemon.log())
+    finally:
+        daemon.stop()
+    if kept:
+        shutil.copytree(daemon.state / "images", kept, symlinks=True)
+    return daemon.state / "images"
+
+
+@pytest.fixture(scope="session")
+def namespace():
+    namespace = harness.Namespace()
+    yield namespace
+    namespace.close()
+
+
+@pytest.fixture(scope="session")
+def demo(folder, namespace):
+    demo = harness.Demo(namespace, folder / "demo")
+    yield demo
+    demo.close()
+
+
+@pytest.fixture(scope="session")
+def make_daemon(folder, namespace, demo, image_store):
+    """A factory of daemons. Keyword arguments override configuration keys."""
+    made = []
+    counter = itertools.count()
+
+    def make(claude_env=None, agents=None, extra_rules=(), environment=None, policy="default",
+             start=True, **config):
+        here = folder / f"daemon-{next(counter)}"
+        here.mkdir()
+        upstreams = {"gateway.ai.cloudflare.com": f"127.0.0.1:{demo.gateway_port}",
+                     "github.com": f"127.0.0.1:{demo.git_port}"}
+        policy_file = harness.merge_policy(harness.ROOT / f"policy/{policy}.json", upstreams,
+                                           here / "policy", demo.ca, extra_rules)
+        recipes = harness.make_recipes(here / "images", claude_env, {"sh": SH_AGENT, **(agents or {})})
+        daemon = harness.Daemon(here, namespace, {
+            "policy": policy_file, "recipes_dir": recipes, "vars": VARS,
+            "secrets_dir": demo.secrets_dir, **config}, environment, image_store)
+        made.append(daemon)
+        return daemon.start() if start else daemon
+
+    yield make
+    for daemon in made:
+        daemon.close()
+
+
+@pytest.fixture(scope="session")
+def daemon(make_daemon):
+    """The daemon that most tests share, with claude as its agent."""
+    return make_daemon(claude_env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+
+
+@pytest.fixture(scope="session")
+def sh_daemon(make_daemon):
+    """A daemon whose agent is bash: the prompt is its script."""
+    return make_daemon(default_agent="sh")
+
+
+@pytest.fixture
+def sandbox(daemon, request):
+    yield from fresh_sandbox(daemon, request)
+
+
+@pytest.fixture
+def sh_sandbox(sh_daemon, request):
+    yield from fresh_sandbox(sh_daemon, request)
+
+
+NUMBERS = itertools.count(1)
+
+
+def fresh_sandbox(daemon, request):
+    name = request.node.name.lower().replace("_", "-")
+    name = "".join(c for c in name if c.isalnum() or c == "-")[:50].strip("-")
+    sandbox = daemon.sandbox(f"{name}-{next(NUMBERS)}")
+    yield sandbox
+    sandbox.remove()

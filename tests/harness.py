@@ -1,0 +1,405 @@
+"""Runs the real daemon, in a network namespace of its own, and talks to it as users do.
+
+Every check here is made against the binaries under PADDOCK_BUILD. The daemon's namespace has
+loopback alone: a fault cannot send a packet to a real address. Waiting is always for an event or a
+state, with a deadline.
+"""
+import contextlib
+import ctypes
+import dataclasses
+import http.client
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", ROOT / "build")).resolve()
+BIN = BUILD / "src" / "main"
+sys.path.insert(0, str(ROOT / "tools" / "demo"))
+CLONE_NEWNET = 0x40000000
+HELLO = "https://github.com/octocat/Hello-World"
+
+
+def wait_for(predicate, seconds=30, what="condition", interval=0.02):
+    """Polls until the predicate is true and returns its value; a failure names what was awaited."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what}: not within {seconds} s")
+        time.sleep(interval)
+
+
+def run(*argv, check=True, **options):
+    return subprocess.run([str(part) for part in argv], check=check, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, **options)
+
+
+class Namespace:
+    """A network namespace with loopback alone, held by a descriptor."""
+
+    def __init__(self):
+        self.name = f"paddock-test-{os.getpid()}-{time.monotonic_ns() % 1000000}"
+        run("ip", "netns", "add", self.name)
+        self.path = f"/run/netns/{self.name}"
+        self.fd = os.open(self.path, os.O_RDONLY)
+        run(*self.argv("ip", "link", "set", "lo", "up"))
+
+    def argv(self, *command):
+        return ["nsenter", f"--net={self.path}", "--", *command]
+
+    def close(self):
+        os.close(self.fd)
+        run("ip", "netns", "del", self.name)
+
+
+def in_namespace(fd, work):
+    """Runs work() in a thread that is in the network namespace `fd`; sockets made there stay there."""
+    result = []
+
+    def body():
+        libc = ctypes.CDLL(None, use_errno=True)
+        try:
+            if libc.setns(fd, CLONE_NEWNET) != 0:
+                raise OSError(ctypes.get_errno(), "setns")
+            result.append((True, work()))
+        except BaseException as error:  # pylint: disable=broad-except
+            result.append((False, error))
+
+    thread = threading.Thread(target=body)
+    thread.start()
+    thread.join()
+    good, value = result[0]
+    if not good:
+        raise value
+    return value
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, timeout):
+        super().__init__("paddock", timeout=timeout)
+        self.path = str(path)
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)
+
+
+@dataclasses.dataclass
+class Answer:
+    status: int
+    headers: dict
+    body: bytes
+
+    @property
+    def text(self):
+        return self.body.decode()
+
+    @property
+    def json(self):
+        return json.loads(self.body)
+
+
+def merge_policy(real, upstreams, folder, ca, extra_rules=()):
+    """Writes FOLDER/test.json: the shipped policy with the test's servers as upstreams."""
+    from policy import read_policy, with_upstreams
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy(ca, f"{folder}/demo-ca.pem")
+    policy = with_upstreams(read_policy(real), upstreams, "demo-ca.pem")
+    policy["rules"] = list(extra_rules) + policy["rules"]
+    path = f"{folder}/test.json"
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(policy, file, indent=1)
+    return path
+
+
+class Demo:
+    """The demo's gateway and git server, as their own process in the daemon's namespace."""
+
+    def __init__(self, namespace, folder):
+        self.folder = str(folder)
+        self.process = subprocess.Popen(
+            namespace.argv("/usr/bin/python3", str(ROOT / "tools/demo/demo.py"), "--folder",
+                           self.folder), stdout=subprocess.PIPE)
+        line = self.process.stdout.readline()
+        assert line, "the demo's servers did not start"
+        self.__dict__.update(json.loads(line))
+
+    def record(self, which):
+        path = pathlib.Path(self.folder) / f"{which}.jsonl"
+        if not path.exists():
+            return []
+        return [json.loads(line) for line in path.read_text().splitlines()]
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(10)
+
+
+def make_recipes(folder, claude_env=None, agents=None):
+    """A recipes_dir: the shipped recipes, with more environment for claude and more agents."""
+    shutil.copytree(ROOT / "images", folder)
+    path = pathlib.Path(folder) / "claude" / "agent.json"
+    from policy import read_policy
+    agent = read_policy(path)
+    agent["env"] = {**agent.get("env", {}), **(claude_env or {})}
+    path.write_text(json.dumps(agent))
+    for name, recipe in (agents or {}).items():
+        os.makedirs(f"{folder}/{name}", exist_ok=True)
+        pathlib.Path(f"{folder}/{name}/agent.json").write_text(json.dumps(recipe))
+    return str(folder)
+
+
+class Daemon:
+    """One paddockd with its state folder. `config` overrides keys of the configuration."""
+
+    def __init__(self, folder, namespace, config, environment=None, image_store=None):
+        self.folder = pathlib.Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.namespace = namespace
+        self.socket = self.folder / "paddock.sock"
+        self.state = self.folder / "state"
+        self.config = {"state_dir": str(self.state), "listen": [f"unix:{self.socket}"], **config}
+        self.environment = environment or {}
+        self.process = None
+        self.log_path = self.folder / "log"
+        if image_store and not self.state.exists():
+            self.state.mkdir(mode=0o700)
+            run("cp", "-al", image_store, self.state / "images")
+
+    def start(self, wait=True):
+        path = self.folder / "config.json"
+        path.write_text(json.dumps(self.config, indent=1))
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.namespace.argv(str(BIN / "paddockd"), "--config", str(path)),
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env={"PATH": os.environ["PATH"], **self.environment})
+        if wait:
+            wait_for(self.is_ready, 30, f"daemon ready (log: {self.log()[-2000:]})")
+        return self
+
+    def is_ready(self):
+        assert self.process.poll() is None, self.log()[-4000:]
+        try:
+            return self.get("/healthz").status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def stop(self):
+        """SIGTERM; instances go on, as in an upgrade."""
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(30)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait(10)
+
+    def close(self):
+        """Ends every instance, then the daemon."""
+        if self.process is None:
+            return
+        if self.process.poll() is not None:
+            self.start()
+        for sandbox in self.get("/sandboxes").json:
+            self.call("DELETE", f"/sandboxes/{sandbox['name']}")
+        self.stop()
+
+    def pid_of(self, program):
+        """The pid of a child of the daemon by its program's name."""
+        for pid in children_of(self.process.pid):
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == program:
+                    return pid
+        return None
+
+    def call(self, method, path, body=None, headers=None, timeout=120):
+        connection = UnixConnection(self.socket, timeout)
+        try:
+            if isinstance(body, (dict, list)):
+                body = json.dumps(body)
+            if isinstance(body, str):
+                body = body.encode()
+            connection.request(method, path, body, headers or {})
+            response = connection.getresponse()
+            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()},
+                          response.read())
+        finally:
+            connection.close()
+
+    def get(self, path, **options):
+        return self.call("GET", path, **options)
+
+    def post(self, path, body=None, **options):
+        return self.call("POST", path, body, **options)
+
+    def sandbox(self, name):
+        return Sandbox(self, name)
+
+    def cli(self, *arguments, check=True, **options):
+        environment = {"PATH": os.environ["PATH"], "PADDOCK_URL": f"unix:{self.socket}"}
+        return run(BIN / "paddock", *arguments, check=check, env=environment, **options)
+
+
+def children_of(pid):
+    with contextlib.suppress(FileNotFoundError):
+        text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
+        return [int(part) for part in text.split()]
+    return []
+
+
+class Sandbox:
+    """One sandbox of a daemon, by name."""
+
+    def __init__(self, daemon, name):
+        self.daemon = daemon
+        self.name = name
+        self.path = f"/sandboxes/{name}"
+
+    def clone(self, url=HELLO, **more):
+        return self.daemon.post(f"{self.path}/repository", {"url": url, **more})
+
+    def exec(self, *argv, **more):
+        """The exec's JSON; the request itself must have succeeded."""
+        answer = self.daemon.post(f"{self.path}/exec", {"argv": list(argv), **more})
+        assert answer.status == 200, (answer.status, answer.body, self.daemon.log()[-3000:])
+        return answer.json
+
+    def sh(self, script, **more):
+        return self.exec("/bin/bash", "-c", script, **more)
+
+    def start_task(self, prompt):
+        return self.daemon.post(f"{self.path}/task", prompt)
+
+    def task(self):
+        answer = self.daemon.get(f"{self.path}/task")
+        assert answer.status == 200, answer
+        return answer.json
+
+    def finish(self, seconds=60):
+        """Waits until the task no longer runs; returns its state."""
+        return wait_for(lambda: (state := self.task())["state"] != "running" and state, seconds,
+                        f"end of the task of {self.name}", interval=0.1)
+
+    def run_task(self, prompt, seconds=60):
+        answer = self.start_task(prompt)
+        assert answer.status == 202, answer
+        return self.finish(seconds)
+
+    def diff(self, query=""):
+        return self.daemon.get(f"{self.path}/diff{query}")
+
+    def meta(self):
+        return json.loads((self.daemon.state / "sandboxes" / self.name / "meta.json").read_text())
+
+    def remove(self):
+        return self.daemon.call("DELETE", self.path)
+
+    def init_pid(self):
+        """PID 1 of the sandbox, found by its boot id among the daemon's instances."""
+        boot_id = self.exec("/bin/cat", "/proc/sys/kernel/random/boot_id")["stdout"].strip()
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError):
+                status = pathlib.Path(f"/proc/{pid}/status").read_text()
+                if not re.search(r"^NSpid:\s+\d+\s+1$", status, re.M):
+                    continue
+                inside = pathlib.Path(f"/proc/{pid}/root/proc/sys/kernel/random/boot_id")
+                if inside.read_text().strip() == boot_id:
+                    return int(pid)
+        raise AssertionError(f"no init of {self.name}")
+
+    def network(self):
+        """A descriptor of the sandbox's network namespace."""
+        return os.open(f"/proc/{self.init_pid()}/ns/net", os.O_RDONLY)
+
+    def ca(self):
+        return str(self.daemon.state / "ca.crt")
+
+    def connect(self, host, port=443, family=socket.AF_INET, address=None, timeout=20):
+        """A TCP connection from inside the sandbox; the name is resolved by its own DNS."""
+        network = self.network()
+        try:
+            def work():
+                target = address or resolve(host, family)
+                sock = socket.socket(family, socket.SOCK_STREAM)
+                sock.settimeout(timeout)
+                sock.connect((target, port))
+                return sock
+            return in_namespace(network, work)
+        finally:
+            os.close(network)
+
+    def connect_tls(self, host, sni=None, alpn=("http/1.1",), context=None, **options):
+        context = context or ssl.create_default_context(cafile=self.ca())
+        if alpn:
+            context.set_alpn_protocols(list(alpn))
+        return context.wrap_socket(self.connect(host, **options), server_hostname=sni or host)
+
+    def request(self, host, raw, **options):
+        """Sends raw bytes over TLS and reads until the end of the connection."""
+        with self.connect_tls(host, **options) as sock:
+            sock.sendall(raw)
+            return read_all(sock)
+
+
+def read_all(sock):
+    data = b""
+    with contextlib.suppress(ssl.SSLEOFError, ConnectionResetError):
+        while part := sock.recv(1 << 16):
+            data += part
+    return data
+
+
+def resolve(name, family=socket.AF_INET, server="127.0.0.1", transport="udp", kind=None):
+    """One DNS question, asked by hand in the current network namespace; the first address."""
+    answers = dns_query(name, kind or (1 if family == socket.AF_INET else 28), server, transport)
+    assert answers, f"no address for {name}"
+    return socket.inet_ntop(family, answers[0][1])
+
+
+def dns_query(name, kind, server="127.0.0.1", transport="udp"):
+    """[(type, rdata)] of the answer section; asserts that the reply fits the question."""
+    question = b"".join(bytes([len(label)]) + label.encode() for label in name.split("."))
+    query = b"\x12\x34\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00" + question + b"\x00"
+    query += kind.to_bytes(2, "big") + b"\x00\x01"
+    family = socket.AF_INET6 if ":" in server else socket.AF_INET
+    if transport == "udp":
+        with socket.socket(family, socket.SOCK_DGRAM) as sock:
+            sock.settimeout(10)
+            sock.connect((server, 53))
+            sock.send(query)
+            reply = sock.recv(4096)
+    else:
+        with socket.create_connection((server, 53), 10) as sock:
+            sock.sendall(len(query).to_bytes(2, "big") + query)
+            with sock.makefile("rb") as file:
+                reply = file.read(int.from_bytes(file.read(2), "big"))
+    assert reply[:2] == query[:2] and reply[2] & 0x80, reply
+    count = int.from_bytes(reply[6:8], "big")
+    at = len(query)
+    found = []
+    for _ in range(count):
+        while reply[at] and reply[at] < 0xC0:
+            at += reply[at] + 1
+        at += 2 if reply[at] >= 0xC0 else 1
+        rtype = int.from_bytes(reply[at:at + 2], "big")
+        length = int.from_bytes(reply[at + 8:at + 10], "big")
+        found.append((rtype, reply[at + 10:at + 10 + length]))
+        at += 10 + length
+    return found

@@ -1,0 +1,202 @@
+"""What survives what: every daemon killed in the middle of a task; take-over; nothing left behind."""
+import os
+import pathlib
+import signal
+import threading
+
+import pytest
+
+import harness
+
+
+@pytest.fixture
+def daemon_sh(make_daemon):
+    return make_daemon(default_agent="sh")
+
+
+def start_waiting_task(sandbox):
+    """A task that ends when /workspace/repo/go is there."""
+    assert sandbox.clone().status == 200
+    script = "echo begun; while [ ! -e go ]; do read -t 0.05 <> <(:); done; echo ended"
+    assert sandbox.start_task(script).status == 202
+
+
+def let_go(sandbox):
+    sandbox.sh("touch /workspace/repo/go")
+
+
+@pytest.mark.parametrize("how", ["kill", "stop"])
+def test_a_task_outlives_the_supervisor(daemon_sh, how):
+    sandbox = daemon_sh.sandbox("outlives")
+    start_waiting_task(sandbox)
+    boot_id = sandbox.exec("/bin/cat", "/proc/sys/kernel/random/boot_id")["stdout"]
+    getattr(daemon_sh, how)()
+    daemon_sh.start()
+    assert sandbox.task()["state"] == "running"
+    assert sandbox.exec("/bin/cat", "/proc/sys/kernel/random/boot_id")["stdout"] == boot_id
+    let_go(sandbox)
+    assert sandbox.finish()["state"] == "succeeded"
+    assert daemon_sh.get(f"{sandbox.path}/task/log").body == b"begun\nended\n"
+
+
+def test_a_task_that_ends_while_no_supervisor_is_there_is_told(daemon_sh):
+    sandbox = daemon_sh.sandbox("ends-alone")
+    start_waiting_task(sandbox)
+    init = sandbox.init_pid()
+    daemon_sh.kill()
+    go = pathlib.Path(f"/proc/{init}/root/workspace/repo/go")
+    go.touch()
+    task = pathlib.Path(f"{daemon_sh.state}/sandboxes/ends-alone/task/exit-code")
+    harness.wait_for(task.exists, 10, "exit-code")
+    daemon_sh.start()
+    assert sandbox.task()["state"] == "succeeded"
+
+
+def test_a_task_is_lost_when_its_init_died(daemon_sh):
+    sandbox = daemon_sh.sandbox("init-dies")
+    start_waiting_task(sandbox)
+    os.kill(sandbox.init_pid(), signal.SIGKILL)
+    harness.wait_for(lambda: sandbox.task()["state"] == "lost", 10, "lost")
+    assert sandbox.exec("/bin/cat", "/workspace/repo/README")["stdout"] == "Hello World!\n"
+    assert sandbox.task()["state"] == "lost"
+
+
+def test_a_task_is_lost_when_init_died_with_the_supervisor_away(daemon_sh):
+    sandbox = daemon_sh.sandbox("both-die")
+    start_waiting_task(sandbox)
+    init = sandbox.init_pid()
+    daemon_sh.kill()
+    os.kill(init, signal.SIGKILL)
+    daemon_sh.start()
+    assert sandbox.task()["state"] == "lost"
+
+
+@pytest.mark.parametrize("program", ["paddock-api", "paddock-egress"])
+def test_a_child_that_dies_is_started_again(daemon_sh, program):
+    sandbox = daemon_sh.sandbox("child-dies")
+    start_waiting_task(sandbox)
+    pid = daemon_sh.pid_of(program)
+    os.kill(pid, signal.SIGKILL)
+    harness.wait_for(lambda: daemon_sh.pid_of(program) not in (None, pid), 10, "a new one")
+    harness.wait_for(daemon_sh.is_ready, 10, "ready")
+    assert sandbox.task()["state"] == "running"
+    fetched = sandbox.sh("git -C /workspace/repo ls-remote origin HEAD")
+    assert fetched["exitCode"] == 0 and "HEAD" in fetched["stdout"], fetched
+    let_go(sandbox)
+    assert sandbox.finish()["state"] == "succeeded"
+
+
+def test_the_real_agent_survives_all_three(make_daemon):
+    daemon = make_daemon()
+    sandbox = daemon.sandbox("claude-survives")
+    assert sandbox.clone().status == 200
+    prompt = ('Go on. SCRIPT:[{"tool":"Bash","input":{"command":"touch begun; while [ ! -e go ]; do '
+              'sleep 0.1; done"}},{"text":"went on"}]')
+    assert sandbox.start_task(prompt).status == 202
+    harness.wait_for(lambda: sandbox.sh("test -e /workspace/repo/begun")["exitCode"] == 0, 30,
+                     "the agent at work", interval=0.2)
+    for program in ("paddock-egress", "paddock-api"):
+        os.kill(daemon.pid_of(program), signal.SIGKILL)
+    daemon.kill()
+    daemon.start()
+    let_go(sandbox)
+    state = sandbox.finish(90)
+    assert state["state"] == "succeeded" and state["result"] == "went on", state
+
+
+def test_a_second_daemon_on_the_same_state_refuses(daemon_sh):
+    second = harness.Daemon(daemon_sh.folder / "second", daemon_sh.namespace,
+                            {**daemon_sh.config, "listen": [f"unix:{daemon_sh.folder}/second.sock"]})
+    second.start(wait=False)
+    assert second.process.wait(20) != 0
+    assert "lock" in second.log() or "already" in second.log(), second.log()
+    assert daemon_sh.is_ready()
+
+
+def test_a_newer_meta_json_is_refused_with_a_message(daemon_sh):
+    sandbox = daemon_sh.sandbox("newer")
+    sandbox.exec("/bin/true")
+    daemon_sh.post(f"{sandbox.path}/stop")
+    daemon_sh.stop()
+    path = daemon_sh.state / "sandboxes" / "newer" / "meta.json"
+    text = path.read_text()
+    path.write_text(text.replace('"schema": 1', '"schema": 99').replace('"schema":1', '"schema":99'))
+    assert path.read_text() != text
+    daemon_sh.start(wait=False)
+    try:
+        assert daemon_sh.process.wait(20) != 0
+        assert "newer" in daemon_sh.log() and "99" in daemon_sh.log()
+    finally:
+        path.write_text(text)
+
+
+def leftovers(daemon):
+    """Mounts, cgroups and processes that belong to the daemon's instances."""
+    pid = daemon.process.pid
+    mounts = pathlib.Path(f"/proc/{pid}/mountinfo").read_text().count(str(daemon.state))
+    groups = [path for top in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/memory")
+              for path in pathlib.Path(top).glob("**/*leftover*") if path.is_dir()]
+    fds = len(os.listdir(f"/proc/{pid}/fd"))
+    folders = sorted(os.listdir(daemon.state / "sandboxes"))
+    return mounts, groups, fds, folders
+
+
+def test_nothing_is_left_after_stop_and_remove(daemon_sh):
+    warm = daemon_sh.sandbox("leftover-warm")
+    warm.exec("/bin/true")
+    warm.remove()
+    before = leftovers(daemon_sh)
+    for round_number in range(3):
+        sandbox = daemon_sh.sandbox(f"leftover-{round_number}")
+        sandbox.exec("/bin/true")
+        assert daemon_sh.post(f"{sandbox.path}/stop").status in (200, 204)
+        sandbox.exec("/bin/true")
+        assert sandbox.remove().status in (200, 204)
+    harness.wait_for(lambda: leftovers(daemon_sh) == before, 20,
+                     f"nothing left: {before} {leftovers(daemon_sh)}")
+    harness.wait_for(lambda: not os.listdir(daemon_sh.state / "trash"), 30, "empty trash")
+
+
+def test_nothing_is_left_after_a_failed_start(make_daemon):
+    daemon = make_daemon(default_agent="noimage", agents={"noimage": {
+        "image": "no-such-image", "command": ["/bin/true", "${PROMPT}"], "env": {},
+        "outcome": "exit-code"}})
+    before = leftovers(daemon)
+    answer = daemon.post("/sandboxes/leftover-fails/exec", {"argv": ["/bin/true"]})
+    assert answer.status in (404, 409, 500, 503), answer
+    assert "paddock image build no-such-image" in answer.text + daemon.log()
+    assert leftovers(daemon) == before
+    assert daemon.get("/sandboxes/leftover-fails").status == 404
+
+
+def test_a_start_that_fails_inside_leaves_nothing(make_daemon):
+    daemon = make_daemon(default_agent="sh")
+    sandbox = daemon.sandbox("leftover-broken")
+    sandbox.exec("/bin/true")
+    daemon.post(f"{sandbox.path}/stop")
+    before = leftovers(daemon)
+    workspace = daemon.state / "sandboxes/leftover-broken/workspace"
+    workspace.rename(workspace.with_name("moved"))
+    answer = daemon.post(f"{sandbox.path}/exec", {"argv": ["/bin/true"]})
+    assert answer.status == 500 and answer.text == "Sandbox request failed"
+    assert answer.headers["x-request-id"] in daemon.log()
+    workspace.with_name("moved").rename(workspace)
+    assert leftovers(daemon) == before
+    assert sandbox.exec("/bin/echo", "again")["stdout"] == "again\n"
+
+
+def test_fifty_at_once_and_one_name_fifty_times(daemon_sh):
+    results = []
+
+    def one(name):
+        results.append(daemon_sh.sandbox(name).exec("/bin/cat", "/proc/sys/kernel/random/boot_id"))
+
+    for names in ([f"many-{i}" for i in range(50)], ["same"] * 50):
+        results.clear()
+        threads = [threading.Thread(target=one, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(results) == 50 and all(r["exitCode"] == 0 for r in results)
+        assert len({r["stdout"] for r in results}) == len(set(names))
