@@ -7,6 +7,7 @@
 
 #include <openssl/ssl.h>
 #include <stddef.h>
+#include <stdint.h>
 
 #include "util/err.h"
 
@@ -26,3 +27,9 @@ SSL_CTX *egress_ca_server_context(struct egress_ca *ca);
 
 /* After the handshake: the canonical SNI host, or NULL. */
 const char *egress_ca_sni(const SSL *ssl);
+
+/* When the intermediate ends, Unix seconds: before that the process must be started anew. */
+int64_t egress_ca_end(const struct egress_ca *ca);
+
+/* Leaves in the cache, at most LIMIT_CA_LEAVES. */
+size_t egress_ca_leaf_count(const struct egress_ca *ca);

@@ -51,3 +51,5 @@ struct egress_conn;
 void egress_sandbox_add_conn(struct egress_sandbox *sandbox, struct egress_conn *conn);
 void egress_sandbox_remove_conn(struct egress_sandbox *sandbox, struct egress_conn *conn);
 size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox);
+/* Calls back for each; the callback may remove the one it is given, and no other. */
+void egress_sandbox_each_conn(struct egress_sandbox *sandbox, void (*found)(struct egress_conn *));

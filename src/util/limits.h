@@ -59,3 +59,8 @@
 /* The audit: one line; path and reason are cut so that it fits whatever a sandbox sends. */
 #define LIMIT_AUDIT_LINE_BYTES (16 * 1024)
 #define LIMIT_AUDIT_TEXT_BYTES 2048
+
+/* PEM of the CA: a key and two certificates are some 2 KiB. */
+#define LIMIT_CA_PEM_BYTES (64 * 1024)
+/* Leaf certificates kept, by host: some 2 KiB each. */
+#define LIMIT_CA_LEAVES 1024
