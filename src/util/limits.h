@@ -64,3 +64,28 @@
 #define LIMIT_CA_PEM_BYTES (64 * 1024)
 /* Leaf certificates kept, by host: some 2 KiB each. */
 #define LIMIT_CA_LEAVES 1024
+
+/* What a sandbox may send to egress: one request line, one head, its number of headers. Clients in
+ * use stay below 8 KiB and 60 headers. */
+#define LIMIT_EGRESS_REQUEST_LINE_BYTES (16 * 1024)
+#define LIMIT_EGRESS_HEAD_BYTES (64 * 1024)
+#define LIMIT_EGRESS_HEADERS 256
+/* Chunk extensions and trailers of a request body between two bytes of the body. */
+#define LIMIT_EGRESS_CHUNK_OVERHEAD (8 * 1024)
+/* Heads of one upstream answer, its interim ones included, and its trailers. */
+#define LIMIT_EGRESS_ANSWER_HEAD_BYTES (256 * 1024)
+/* Bytes of one exchange that wait in egress, per direction; what is more stays in the sockets. */
+#define LIMIT_EGRESS_QUEUE_BYTES (128 * 1024)
+/* Headers that a rule sets, and secrets in them. */
+#define LIMIT_EGRESS_SET_HEADERS 32
+/* A TLS handshake, and a request's head from its first byte to its last. */
+#define LIMIT_EGRESS_HANDSHAKE_MS 10000
+#define LIMIT_EGRESS_HEAD_MS 20000
+/* A connection kept open between two requests. */
+#define LIMIT_EGRESS_KEEP_ALIVE_MS 120000
+/* After an answer that came before the end of the request: so long and so many bytes of it are read
+ * and dropped, so that the answer is not lost in a reset. */
+#define LIMIT_EGRESS_LINGER_MS 2000
+#define LIMIT_EGRESS_LINGER_BYTES (256 * 1024)
+/* Connecting to an upstream, name lookup and TLS included. */
+#define LIMIT_EGRESS_CONNECT_MS 30000

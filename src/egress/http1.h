@@ -1,0 +1,87 @@
+/*
+ * HTTP/1.1 requests as a sandbox sends them (RFC 9110, RFC 9112), read without any leniency: what
+ * two readers could understand differently is refused. Pure functions: bytes in, struct out.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "egress/upstream.h"
+#include "util/err.h"
+#include "util/limits.h"
+
+#define HTTP1_METHOD_MAX 24
+
+struct http1_text {
+    const char *data;
+    size_t len;
+};
+
+/* A request's head. Texts point into the bytes that were parsed. */
+struct http1_head {
+    size_t len; /* of the head in bytes, its empty line included */
+    int minor;  /* HTTP/1.0 or HTTP/1.1 */
+    char method[HTTP1_METHOD_MAX];
+    struct http1_text target; /* as sent */
+    struct http1_text host;   /* len 0: HTTP/1.0 without Host */
+    struct egress_header headers[LIMIT_EGRESS_HEADERS];
+    size_t header_count;
+    enum egress_body body;
+    uint64_t body_length;
+    bool keep_alive;
+    bool expects_continue;
+    bool wants_upgrade;
+    bool wants_h2c;
+    int status; /* when refused: what to answer, 400, 414, 417, 431 or 505 */
+};
+
+enum http1_result { HTTP1_MORE, HTTP1_HEAD, HTTP1_REFUSED };
+
+/* Reads a head from the start of the bytes. HTTP1_MORE: it is not whole yet (and may still become
+ * good). HTTP1_REFUSED: ret->status and err say why; the connection cannot be used any more. */
+enum http1_result http1_head_parse(const char *data, size_t len, struct http1_head *ret,
+                                   struct err *err);
+
+/* True when the header belongs to one connection, not to the message: the fixed ones of RFC 9110
+ * 7.6.1, and each that a Connection header among `headers` names. */
+bool http1_is_hop_by_hop(const struct egress_header *headers, size_t count, const char *name,
+                         size_t name_len);
+
+/* Splits a target into authority (len 0: none) and path. `scheme` is what an absolute-form target
+ * must have, "http" or "https"; anything but origin-form and that is -EINVAL. */
+int http1_target_split(struct http1_text target, const char *scheme,
+                       struct http1_text *ret_authority, struct http1_text *ret_path,
+                       struct err *err);
+
+bool http1_name_is(const struct egress_header *header, const char *name);
+bool http1_is_token(const char *data, size_t len);       /* RFC 9110 5.6.2 */
+bool http1_is_field_value(const char *data, size_t len); /* no control character but tab */
+
+/* One line "name: value" without its line end, strictly. 0 or -EBADMSG. */
+int http1_field_parse(const char *line, size_t len, struct egress_header *ret, struct err *err);
+
+/* Content-Length: digits alone. 0 or -EBADMSG. */
+int http1_length_parse(const char *data, size_t len, uint64_t *ret);
+
+/* How far a request's body has been read. */
+struct http1_body {
+    enum egress_body kind;
+    uint64_t left; /* bytes left of the body, or of this chunk */
+    int state;
+    size_t overhead; /* bytes of framing since the last byte of body */
+    bool trailer_line_empty;
+    bool is_done;
+};
+
+void http1_body_init(struct http1_body *body, enum egress_body kind, uint64_t length);
+
+/* Reads framing up to the next byte of body. Returns the bytes of framing used; *ret_body_len bytes
+ * of body follow them. -EBADMSG: not a chunked body, or more than LIMIT_EGRESS_CHUNK_OVERHEAD bytes
+ * of chunk extensions or trailers (both are dropped). body->is_done: nothing of it follows. */
+ssize_t http1_body_step(struct http1_body *body, const char *data, size_t len, size_t *ret_body_len,
+                        struct err *err);
+
+/* So many of those bytes were taken. */
+void http1_body_take(struct http1_body *body, size_t len);
