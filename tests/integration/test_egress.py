@@ -1,0 +1,287 @@
+"""The proxy's framing and streaming (CASES A), from inside a sandbox to a server of the test."""
+import re
+import socket
+import ssl
+import threading
+import time
+
+import pytest
+
+import harness
+import upstream as u
+
+
+@pytest.fixture(scope="module")
+def server(namespace, folder):
+    server = u.Upstream(namespace, folder)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def box(make_daemon, server):
+    """A running sandbox whose policy allows u.test, other.test (upstream: the test's server)."""
+    daemon = make_daemon(default_agent="sh", extra_rules=[
+        server.rule("u.test", "u-ca.pem"), server.rule("other.test", "u-ca.pem"),
+        server.rule("get.test", "u-ca.pem", methods=["GET"]),
+        {"name": "unreachable", "host": "closed.test", "upstream": "127.0.0.1:1"},
+    ], start=False)
+    (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
+    daemon.start()
+    sandbox = daemon.sandbox("box")
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+    yield sandbox
+    sandbox.remove()
+
+
+def get(path, host="u.test", more=""):
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode()
+
+
+def ask(box, raw, host="u.test", method="GET", **options):
+    with box.connect_tls(host, **options) as sock:
+        sock.sendall(raw)
+        return u.read_answer(sock, method)
+
+
+def test_a1_events_arrive_as_they_are_sent(box, server):
+    sent = []
+
+    def events(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+                     b"transfer-encoding: chunked\r\n\r\n")
+        for number in range(5):
+            time.sleep(1)
+            event = b"data: %d\n\n" % number
+            sent.append(time.monotonic())
+            sock.sendall(b"%x\r\n%s\r\n" % (len(event), event))
+        sock.sendall(b"0\r\n\r\n")
+    server.routes["/events"] = events
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(get("/events"))
+        assert b"text/event-stream" in u.read_until(sock, b"\r\n\r\n")
+        late = []
+        for number in range(5):
+            chunk = u.read_until(sock, b"\n\n\r\n")
+            late.append(time.monotonic() - sent[number])
+            assert b"data: %d\n\n" % number in chunk
+    assert max(late) < 0.1, late
+
+
+def test_a2_a_large_post_is_answered_after_its_body(box, server):
+    body = bytes(range(256)) * (5 << 12)
+    status, _, answer = ask(box, b"POST /echo-size HTTP/1.1\r\nHost: u.test\r\nContent-Length: %d\r\n"
+                                 b"\r\n%s" % (len(body), body))
+    assert status == 200 and answer == b"/echo-size"
+    assert server.seen("/echo-size")[-1].body == body
+
+
+def test_a3_two_gets_on_one_connection(box):
+    with box.connect_tls("u.test") as sock:
+        for path in ("/one", "/two"):
+            sock.sendall(get(path))
+            assert u.read_answer(sock)[2] == path.encode()
+
+
+def test_a4_pipelined_requests_are_judged_one_by_one(box, server):
+    with box.connect_tls("get.test") as sock:
+        sock.sendall(get("/allowed", "get.test") +
+                     b"POST /forbidden HTTP/1.1\r\nHost: get.test\r\nContent-Length: 0\r\n\r\n" +
+                     get("/after", "get.test"))
+        assert u.read_answer(sock)[:1] == (200,)
+        status, _, body = u.read_answer(sock)
+        assert (status, body) == (403, b"get.test is not reachable from this sandbox\n")
+    assert len(server.seen("/allowed")) == 1 and not server.seen("/forbidden")
+
+
+BROKEN = {
+    "two content-lengths": b"POST /bad HTTP/1.1\r\nHost: u.test\r\nContent-Length: 5\r\n"
+                           b"Content-Length: 50\r\n\r\nhello",
+    "length and chunked": b"POST /bad HTTP/1.1\r\nHost: u.test\r\nContent-Length: 5\r\n"
+                          b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "obs-fold": b"GET /bad HTTP/1.1\r\nHost: u.test\r\nX-A: b\r\n c\r\n\r\n",
+    "bare lf": b"GET /bad HTTP/1.1\nHost: u.test\n\n",
+    "bare lf in a header": b"GET /bad HTTP/1.1\r\nHost: u.test\r\nX-A: b\nX-C: d\r\n\r\n",
+    "bare cr": b"GET /bad HTTP/1.1\r\nHost: u.test\r\nX-A: b\rc\r\n\r\n",
+    "space before the colon": b"GET /bad HTTP/1.1\r\nHost: u.test\r\nX-A : b\r\n\r\n",
+    "gzip, chunked": b"POST /bad HTTP/1.1\r\nHost: u.test\r\nTransfer-Encoding: gzip, chunked\r\n\r\n"
+                     b"0\r\n\r\n",
+    "two hosts": b"GET /bad HTTP/1.1\r\nHost: u.test\r\nHost: u.test\r\n\r\n",
+    "no host": b"GET /bad HTTP/1.1\r\n\r\n",
+    "high byte in the path": b"GET /bad\xe9 HTTP/1.1\r\nHost: u.test\r\n\r\n",
+    "nul in a header": b"GET /bad HTTP/1.1\r\nHost: u.test\r\nX-A: b\0c\r\n\r\n",
+    "negative length": b"POST /bad HTTP/1.1\r\nHost: u.test\r\nContent-Length: -1\r\n\r\n",
+    "plus length": b"POST /bad HTTP/1.1\r\nHost: u.test\r\nContent-Length: +1\r\n\r\na",
+    "bad chunk size": b"POST /bad HTTP/1.1\r\nHost: u.test\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+}
+
+
+@pytest.mark.parametrize("raw", BROKEN.values(), ids=BROKEN.keys())
+def test_a5_broken_framing_is_400_and_closed(box, server, raw):
+    before = len(server.requests)
+    answer = box.request("u.test", raw + get("/smuggled"))
+    assert answer.startswith(b"HTTP/1.1 400 "), answer
+    assert answer.count(b"HTTP/1.1 ") == 1, answer
+    assert not server.seen("/smuggled")
+    if raw != BROKEN["bad chunk size"]:  # its head is good: it may have been forwarded already
+        assert len(server.requests) == before
+
+
+@pytest.mark.parametrize("framing", ["length", "chunked"])
+def test_a6_framing_and_bytes_stay(box, server, framing):
+    body = bytes(i * 7 % 251 for i in range(1 << 20))
+    head = b"POST /frame HTTP/1.1\r\nHost: u.test\r\n"
+    if framing == "length":
+        raw = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+    else:
+        raw = head + b"Transfer-Encoding: chunked\r\n\r\n" + b"".join(
+            b"%x\r\n%s\r\n" % (len(body[i:i + 9999]), body[i:i + 9999])
+            for i in range(0, len(body), 9999)) + b"0\r\n\r\n"
+    assert ask(box, raw)[0] == 200
+    request = server.seen("/frame")[-1]
+    assert request.body == body
+    if framing == "length":
+        assert request.get("content-length") == str(len(body))
+        assert request.get("transfer-encoding") is None
+    else:
+        assert request.get("transfer-encoding") == "chunked"
+        assert request.get("content-length") is None
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
+def test_a14_content_codings_pass_unchanged(box, server, encoding):
+    payload = bytes(range(256)) * 40  # not what the coding says: nobody may look inside
+
+    def coded(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-encoding: %s\r\nX-Case: Kept\r\n"
+                     b"content-length: %d\r\n\r\n%s" % (encoding.encode(), len(payload), payload))
+        return "keep"
+    server.routes["/coded"] = coded
+    status, headers, body = ask(box, get("/coded", more=f"Accept-Encoding: {encoding}\r\n"))
+    assert status == 200 and body == payload and headers["content-encoding"] == encoding
+    assert server.seen("/coded")[-1].get("accept-encoding") == encoding
+
+
+def test_a15_head_keeps_its_length_and_has_no_body(box):
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(b"HEAD /head HTTP/1.1\r\nHost: u.test\r\n\r\n")
+        status, headers, _ = u.read_answer(sock, "HEAD")
+        assert status == 200 and headers["content-length"] == "5"
+        sock.sendall(get("/next"))
+        assert u.read_answer(sock)[2] == b"/next"
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_a15_answers_without_a_body(box, server, status):
+    server.routes["/none"] = lambda _s, sock, _r: sock.sendall(
+        b"HTTP/1.1 %d X\r\netag: \"a\"\r\n\r\n" % status) or "keep"
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(get("/none") + get("/next"))
+        got, headers, _ = u.read_answer(sock)
+        assert got == status and headers["etag"] == '"a"'
+        assert u.read_answer(sock)[2] == b"/next"
+
+
+def test_a15_interim_answers_are_relayed(box, server):
+    server.routes["/hints"] = lambda _s, sock, _r: sock.sendall(
+        b"HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok") or "keep"
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(get("/hints"))
+        assert u.read_answer(sock)[:2] == (103, {"link": "</a>"})
+        assert u.read_answer(sock)[2] == b"ok"
+
+
+def test_a15_an_answer_ended_by_close(box, server):
+    server.routes["/close"] = lambda _s, sock, _r: sock.sendall(
+        b"HTTP/1.1 200 OK\r\n\r\nall of it") or sock.unwrap() and None
+    assert ask(box, get("/close"))[2] == b"all of it"
+
+
+CUT = {"in a length": b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nonly this",
+       "in a chunk": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n64\r\nonly this",
+       "between chunks": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n9\r\nonly this\r\n",
+       "in a closed body": b"HTTP/1.1 200 OK\r\n\r\nonly this"}
+
+
+@pytest.mark.parametrize("data", CUT.values(), ids=CUT.keys())
+def test_a16_truncation_is_an_error_in_the_sandbox(box, server, data):
+    def cut(_server, sock, _request):
+        sock.sendall(data)
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # no close_notify
+    server.routes["/cut"] = cut
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(get("/cut"))
+        with pytest.raises((ssl.SSLError, OSError)):
+            status, _, body = u.read_answer(sock)
+            if status == 502:  # nothing had been passed on yet: a clear refusal is right too
+                raise OSError(body)
+
+
+def test_an_upstream_that_is_not_there_is_502_with_the_cause(box):
+    status, headers, body = ask(box, get("/", "closed.test"), "closed.test")
+    assert status == 502 and body and headers.get("x-paddock-reason"), (headers, body)
+
+
+def test_headers_reach_the_upstream_as_they_were(box, server):
+    ask(box, get("/headers?q=a%20b", more="User-Agent: test/1\r\nX-Weird: a:b, c\r\n"
+                                          "Connection: x-hop\r\nX-Hop: 1\r\nTE: trailers\r\n"))
+    request = server.seen("/headers?q=a%20b")[-1]
+    names = [name.lower() for name, _ in request.headers]
+    assert request.get("user-agent") == "test/1" and request.get("x-weird") == "a:b, c"
+    assert "x-hop" not in names and "accept" not in names and "via" not in names
+    assert request.get("host") == "u.test"
+
+
+def test_a_stalled_reader_does_not_fill_memory(box, server):
+    """Back-pressure: what the sandbox does not read stays at the upstream."""
+    sent = []
+
+    def endless(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n")
+        sock.settimeout(3)
+        try:
+            while sum(sent) < 1 << 28:
+                sent.append(sock.send(bytes(1 << 16)))
+        except (TimeoutError, OSError):
+            pass
+    server.routes["/endless"] = endless
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(get("/endless"))
+        u.read_until(sock, b"\r\n\r\n")
+        before = memory_kib(box.daemon.pid_of("paddock-egress"))
+        last = -1
+        while sum(sent) != last:
+            last = sum(sent)
+            time.sleep(1)
+        assert sum(sent) < 1 << 26
+        assert memory_kib(box.daemon.pid_of("paddock-egress")) - before < 8192
+
+
+def memory_kib(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid}/status").read()).group(1))
+
+
+def test_c6_twenty_sandboxes_at_once_all_reach_the_gateway(make_daemon, demo):
+    daemon = make_daemon(default_agent="sh")
+    results = []
+
+    def one(number):
+        results.append(daemon.sandbox(f"c6-{number}").sh(
+            "git ls-remote https://github.com/octocat/Hello-World HEAD"))
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(results) == 20 and all(r["exitCode"] == 0 and "HEAD" in r["stdout"] for r in results)
+
+
+def test_the_audit_has_a_line_for_each_request(box):
+    ask(box, get("/audited?key=hidden"))
+    ask(box, get("/", "denied.test"), "denied.test")
+    def lines():
+        text = (box.daemon.state / "audit.jsonl").read_text()
+        return text if "/audited" in text and "denied.test" in text else None
+    text = harness.wait_for(lines, 10, "audit lines")
+    assert "hidden" not in text and '"box"' in text

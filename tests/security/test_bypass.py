@@ -1,0 +1,312 @@
+"""Ways around the policy (CASES B) and to the credentials (CASES C), tried from inside."""
+import contextlib
+import errno
+import os
+import re
+import socket
+import ssl
+
+import pytest
+
+import harness
+import upstream as u
+
+TOKEN_MARK = b"demo-"
+
+
+@pytest.fixture(scope="module")
+def server(namespace, folder):
+    server = u.Upstream(namespace, folder)
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def secret(folder):
+    value = "s3cr3t-" + os.urandom(12).hex()
+    path = folder / "bypass-secrets"
+    path.mkdir(mode=0o700)
+    for name, text in (("MARK", value), ("AI_GATEWAY_TOKEN", "demo-" + value)):
+        (path / name).write_text(text + "\n")
+        (path / name).chmod(0o600)
+    return path, value
+
+
+@pytest.fixture(scope="module")
+def box(make_daemon, server, secret):
+    rules = [server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"]),
+             server.rule("only.test", "u-ca.pem", path="/v1/acct/gw"),
+             server.rule("secret.test", "u-ca.pem", headers={
+                 "remove": ["x-api-key"], "set": {"authorization": "Bearer ${secret:MARK}"}}),
+             {"name": "loop", "host": "localhost.test"}]
+    daemon = make_daemon(default_agent="sh", extra_rules=rules, secrets_dir=str(secret[0]), start=False)
+    (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
+    daemon.start()
+    sandbox = daemon.sandbox("bypass")
+    assert sandbox.clone().status == 200
+    yield sandbox
+    sandbox.remove()
+
+
+def get(path, host, more=""):
+    return f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n".encode()
+
+
+def ask(box, raw, host, **options):
+    with box.connect_tls(host, **options) as sock:
+        sock.sendall(raw)
+        return u.read_answer(sock)
+
+
+def plain(box, raw, host, port=80, **options):
+    with box.connect(host, port, **options) as sock:
+        sock.sendall(raw)
+        sock.shutdown(socket.SHUT_WR)
+        return harness.read_all(sock)
+
+
+def test_b1_plain_http_is_refused_even_to_an_allowed_host(box, server):
+    for host in ("u.test", "unknown.test"):
+        answer = plain(box, get("/plain", host), host)
+        assert answer.startswith(b"HTTP/1.1 403 ")
+        assert answer.endswith(f"{host} is reachable only over HTTPS\n".encode())
+    assert not server.seen("/plain")
+
+
+def test_b1_a_method_that_is_not_allowed(box, server):
+    status, _, body = ask(box, b"POST /b1 HTTP/1.1\r\nHost: get.test\r\nContent-Length: 0\r\n\r\n",
+                          "get.test")
+    assert (status, body) == (403, b"get.test is not reachable from this sandbox\n")
+    assert not server.seen("/b1")
+
+
+def test_an_unknown_host_gets_the_tutorials_text(box):
+    status, _, body = ask(box, get("/", "evil.test"), "evil.test")
+    assert (status, body) == (403, b"evil.test is not reachable from this sandbox\n")
+
+
+@pytest.mark.parametrize("raw", [
+    b"CONNECT u.test:443 HTTP/1.1\r\nHost: u.test:443\r\n\r\n",
+    b"TRACE /b2 HTTP/1.1\r\nHost: u.test\r\n\r\n",
+    b"GET /b2 HTTP/1.1\r\nHost: u.test\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+    b"HTTP2-Settings: AAMAAABkAAQAAP__\r\n\r\n",
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], ids=["connect", "trace", "h2c", "preface"])
+def test_b2_other_protocols_are_refused(box, server, raw):
+    for answer in (box.request("u.test", raw), plain(box, raw, "u.test")):
+        assert re.match(rb"HTTP/1.1 (400|403|405|501|505) ", answer), answer
+    assert not server.seen("/b2")
+
+
+PATHS = {  # raw target -> what may arrive at the upstream (None: refused or another path of the policy)
+    "/v1/acct/gw/ok": "/v1/acct/gw/ok",
+    "/v1/acct/gw/../other": None, "/v1/acct/gw/%2e%2e/other": None, "/v1/acct/gw/..%2fother": None,
+    "/v1/acct/gw/%2E%2e/%2e./other": None, "/v1/acct/gwx": None, "/v1/acct/gw%00": None,
+    "/v1/acct/gw\\..\\other": None, "//v1/acct/gw": None, "/v1/acct//gw": None,
+    "/v1/acct/gw/./a": "/v1/acct/gw/a", "/v1/%61cct/gw/b": "/v1/acct/gw/b",
+    "/v1/acct/gw;x/other": None, "/other/../v1/acct/gw/c": "/v1/acct/gw/c",
+}
+
+
+@pytest.mark.parametrize("target", PATHS)
+def test_b3_paths_are_judged_as_they_are_sent(box, server, target):
+    before = len(server.requests)
+    status, _, _ = ask(box, get(target, "only.test"), "only.test")
+    wanted = PATHS[target]
+    if wanted:
+        assert status == 200 and server.requests[-1].target == wanted
+    else:
+        sent = [request.target for request in server.requests[before:]]
+        assert all(t == "/v1/acct/gw" or t.startswith("/v1/acct/gw/") for t in sent), sent
+        assert all(".." not in t and "%2e" not in t.lower() for t in sent) or "%2f" in target.lower()
+        assert status in (200, 400, 403) and (status == 200) == bool(sent)
+
+
+def test_b4_sni_and_host_must_be_the_same(box, server):
+    for raw in (get("/b4", "get.test"), get("http://get.test/b4", "u.test"),
+                get("https://get.test/b4", "get.test"),
+                b"GET /b4 HTTP/1.1\r\nHost: u.test\r\nHost: get.test\r\n\r\n"):
+        answer = box.request("u.test", raw)
+        assert re.match(rb"HTTP/1.1 (400|421) ", answer), answer
+    assert not server.seen("/b4")
+
+
+@pytest.mark.parametrize("server_address", ["127.0.0.1", "8.8.8.8", "::1", "2001:4860:4860::8888"])
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_b5_every_question_is_answered_here(box, server_address, transport):
+    name = "secret.attacker.test"
+    network = box.network()
+
+    def ask_all():
+        return {kind: harness.dns_query(name, kind, server_address, transport)
+                for kind in (1, 28, 16, 15, 255, 65)}
+    try:
+        answers = harness.in_namespace(network, ask_all)
+    finally:
+        os.close(network)
+    address = socket.inet_ntoa(answers[1][0][1])
+    assert address.startswith(("198.18.", "198.19.")), address
+    assert answers[28][0][1][0] in (0xfc, 0xfd), answers[28]
+    assert answers[16] == answers[15] == answers[65] == []
+
+
+def test_b6_nothing_but_http_and_dns_gets_anywhere(box):
+    network = box.network()
+
+    def attempts():
+        tried = {}
+        for family, address in ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1")):
+            for port in (22, 25, 8080, 853, 3128):
+                with socket.socket(family) as sock:
+                    sock.settimeout(5)
+                    tried[address, port] = sock.connect_ex((address, port))
+            with socket.socket(family, socket.SOCK_DGRAM) as sock:  # QUIC
+                sock.settimeout(5)
+                sock.connect((address, 443))
+                sock.send(b"x")
+                try:
+                    sock.recv(1)
+                    tried[address, "udp"] = 0
+                except OSError as error:
+                    tried[address, "udp"] = error.errno
+        return tried
+    try:
+        tried = harness.in_namespace(network, attempts)
+    finally:
+        os.close(network)
+    assert set(tried.values()) == {errno.ECONNREFUSED}, tried
+    links = box.sh("cat /proc/net/dev | tail -n +3 | cut -d: -f1")["stdout"].split()
+    assert links == ["lo"]
+
+
+def test_b6_raw_packet_and_vsock_sockets_are_refused(box):
+    for family, kind, protocol in ((2, 3, 1), (10, 3, 58), (17, 3, 0), (40, 1, 0), (38, 5, 0),
+                                   (16, 3, 9), (1000, 1, 0)):
+        result = box.exec("/usr/bin/perl", "-e",
+                          f"socket(S, {family}, {kind}, {protocol}) and exit 0; exit $!+0")
+        assert result["exitCode"] in (errno.EPERM, errno.EACCES, errno.EAFNOSUPPORT), (family, result)
+
+
+def test_b6_addresses_without_a_name_are_refused_clearly(box):
+    with box.connect("192.0.2.7", 80, address="192.0.2.7") as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: 192.0.2.7\r\n\r\n")
+        sock.shutdown(socket.SHUT_WR)
+        assert harness.read_all(sock).startswith(b"HTTP/1.1 40")
+    context = ssl.create_default_context(cafile=box.ca())
+    context.check_hostname = False
+    with pytest.raises((ssl.SSLError, OSError)):
+        context.wrap_socket(box.connect("", 443, address="192.0.2.7"))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "fe80::1", "::1",
+                                     "::ffff:10.0.0.1", "100.64.0.2"])
+def test_b7_private_addresses_are_refused_when_connecting(make_daemon, server, address):
+    """The name is allowed; /etc/hosts of the daemon's own mount namespace gives it the address."""
+    daemon = make_daemon(default_agent="sh", extra_rules=[{"name": "b7", "host": "b7.test"}], start=False)
+    hosts = daemon.folder / "hosts"
+    hosts.write_text(f"{address} b7.test\n")
+    inner = daemon.namespace
+    class WithHosts:
+        @staticmethod
+        def argv(*command):
+            return inner.argv("unshare", "-m", "--", "/bin/sh", "-c",
+                              f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh", *command)
+    daemon.namespace = WithHosts
+    daemon.start()
+    sandbox = daemon.sandbox("b7")
+    sandbox.exec("/bin/true")
+    before = server.connections
+    status, headers, body = ask(sandbox, get("/", "b7.test"), "b7.test")
+    assert status in (403, 502) and address.split("%")[0] in (body.decode() + str(headers)) or \
+        "not public" in body.decode() + str(headers), (status, headers, body)
+    assert server.connections == before
+
+
+def test_b8_spellings_of_a_host(box, server):
+    for spelling in ("U.Test", "u.test.", "u.test:443", "U.TEST.:443"):
+        assert ask(box, get("/b8", spelling), "u.test")[0] == 200, spelling
+    assert all(request.get("host") == "u.test" for request in server.seen("/b8"))
+    assert ask(box, get("/b8-port", "u.test:444"), "u.test")[0] in (400, 403, 421)
+    assert not server.seen("/b8-port")
+
+
+def test_b10_push_is_refused_where_only_fetch_is_allowed(box):
+    result = box.sh("cd /workspace/repo && git commit -q --allow-empty -m x && git push origin HEAD:x")
+    assert result["exitCode"] != 0 and "403" in result["stderr"], result
+    assert box.sh("cd /workspace/repo && git fetch -q origin")["exitCode"] == 0
+
+
+def test_b13_proxy_variables_are_no_way_around(box):
+    script = "HTTPS_PROXY=%s NO_PROXY='%s' git ls-remote https://github.com/octocat/Hello-World HEAD"
+    assert box.sh(script % ("", "*"))["exitCode"] == 0
+    assert box.sh(script % ("http://192.0.2.1:3128", ""))["exitCode"] != 0
+    denied = box.sh("NO_PROXY='*' git ls-remote https://evil.test/a/b HEAD")
+    assert denied["exitCode"] != 0 and "403" in denied["stderr"]
+
+
+def test_b14_a_server_of_the_agents_own_is_untouched(box):
+    script = ("perl -MSocket -e 'socket(S,AF_INET,SOCK_STREAM,0); setsockopt(S,SOL_SOCKET,SO_REUSEADDR,1);"
+              "bind(S,sockaddr_in(8080,INADDR_ANY)) or die; listen(S,5); "
+              "if(fork){close S; exit} accept(C,S); syswrite(C,\"mine\\n\"); close C' && "
+              "exec 3<>/dev/tcp/127.0.0.1/8080 && cat <&3")
+    assert box.sh(script)["stdout"] == "mine\n"
+
+
+def test_c2_credentials_of_the_agent_are_replaced(box, server, secret):
+    raw = get("/c2", "secret.test", "Authorization: Bearer own\r\nauthorization: second\r\n"
+                                    "X-Api-Key: placeholder\r\n")
+    assert ask(box, raw, "secret.test")[0] == 200
+    request = server.seen("/c2")[-1]
+    assert [v for n, v in request.headers if n.lower() == "authorization"] == [f"Bearer {secret[1]}"]
+    assert request.get("x-api-key") is None
+
+
+def test_c3_the_secret_is_nowhere_in_the_sandbox_or_the_logs(box, secret):
+    value = secret[1].encode()
+    ask(box, get("/c3", "secret.test"), "secret.test")
+    found = box.exec("/bin/bash", "-c",
+                     f"grep -rlF {secret[1]} / --devices=skip --exclude-dir=proc --exclude-dir=dev; "
+                     "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | "
+                     f"grep -F {secret[1]} | grep -v grep", user="root")
+    assert secret[1] not in found["stdout"].replace(f"grep -rlF {secret[1]}", ""), found
+    state = box.daemon.state
+    for path in (box.daemon.log_path, state / "audit.jsonl", state / "sandboxes/bypass/meta.json"):
+        assert value not in path.read_bytes(), path
+    holders = [pid for pid in processes_of(box.daemon) if memory_holds(pid, value)]
+    assert [os.path.basename(os.readlink(f"/proc/{pid}/exe")) for pid in holders] == ["paddock-egress"]
+    for pid in processes_of(box.daemon):
+        assert value not in open(f"/proc/{pid}/cmdline", "rb").read()
+        assert value not in open(f"/proc/{pid}/environ", "rb").read()
+
+
+def processes_of(daemon):
+    found, queue = [], [daemon.process.pid]
+    while queue:
+        pid = queue.pop()
+        found.append(pid)
+        queue.extend(harness.children_of(pid))
+    return found
+
+
+def memory_holds(pid, value):
+    """Searches the process's writable memory."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        with open(f"/proc/{pid}/maps", encoding="utf-8") as maps, open(f"/proc/{pid}/mem", "rb") as memory:
+            for line in maps:
+                span, rights = line.split()[:2]
+                if not rights.startswith("rw") or "[v" in line:
+                    continue
+                start, end = (int(part, 16) for part in span.split("-"))
+                with contextlib.suppress(OSError, ValueError):
+                    memory.seek(start)
+                    if value in memory.read(end - start):
+                        return True
+    return False
+
+
+def test_c4_an_answer_header_with_the_secret_is_dropped(box, server, secret):
+    server.routes["/c4"] = lambda _s, sock, r: sock.sendall(
+        b"HTTP/1.1 200 OK\r\nx-echo: %s\r\nx-other: kept\r\ncontent-length: 0\r\n\r\n" %
+        r.get("authorization").encode()) or "keep"
+    status, headers, _ = ask(box, get("/c4", "secret.test"), "secret.test")
+    assert status == 200 and headers.get("x-other") == "kept" and "x-echo" not in headers
+    assert secret[1] not in str(headers)
