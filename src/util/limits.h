@@ -89,3 +89,11 @@
 #define LIMIT_EGRESS_LINGER_BYTES (256 * 1024)
 /* Connecting to an upstream, name lookup and TLS included. */
 #define LIMIT_EGRESS_CONNECT_MS 30000
+
+/* DNS of a sandbox: a query is a name of at most 255 bytes and a few options. Connections over TCP
+ * at once, and how long one may say nothing whole. */
+#define LIMIT_DNS_QUERY_BYTES 4096
+#define LIMIT_DNS_CONNECTIONS 32
+#define LIMIT_DNS_IDLE_MS 10000
+/* Connections to 80 and 443 of one sandbox at once; more wait in the backlog. */
+#define LIMIT_EGRESS_CONNECTIONS 512
