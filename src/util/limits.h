@@ -43,10 +43,13 @@
 #define LIMIT_TASK_LOG_BYTES (256LL * 1024 * 1024)
 /* outcome.json; the result or the error inside is cut to fit. */
 #define LIMIT_OUTCOME_BYTES (1024 * 1024)
-/* One event line of an agent that an adapter keeps whole; a longer one is skipped over. */
-#define LIMIT_AGENT_LINE_BYTES (8 * 1024 * 1024)
-/* The end of stderr that goes into an error text. */
-#define LIMIT_STDERR_TAIL_BYTES 2000
+/* One value of an agent's event that an adapter keeps; the rest of a longer one is dropped. An event
+ * may be of any length. */
+#define LIMIT_AGENT_VALUE_BYTES LIMIT_OUTCOME_BYTES
+/* Containers within containers in an event; one that nests deeper is not an event. A bit each. */
+#define LIMIT_AGENT_NESTING 65536
+/* The end of stderr that goes into an error text, in characters. */
+#define LIMIT_STDERR_TAIL 2000
 
 /* Followers of one task's log at once. */
 #define LIMIT_TASK_WATCHERS 16
