@@ -25,8 +25,8 @@ int policy_canonical_host(const char *host, size_t len, uint16_t default_port,
 
 /* Canonical path of a request target in origin form ("/a/b?q"): dot segments and %2e resolved,
  * other percent-encodings of unreserved characters decoded, hex in upper case, %2F and %5C kept,
- * "//",
- * "\", ";" kept as bytes. Refused (-EINVAL): a raw byte outside 0x21..0x7e, "%00", a bad escape,
+ * "//", "\", ";" kept as bytes. Refused (-EINVAL): a raw byte outside 0x21..0x7e, "%00", a bad
+ * escape,
  * "#", what leaves the root. ret_path gets "/a/b"; ret_query what follows "?" unchanged ("" when
  * none). */
 int policy_canonical_target(const char *target, size_t len, struct buf *ret_path,
@@ -81,7 +81,7 @@ enum policy_decision {
 struct policy_verdict {
     enum policy_decision decision;
     const struct policy_rule *rule; /* NULL: none matched */
-    char reason[256];               /* one line for the body and the audit */
+    char reason[512]; /* one line, no newline, for the body and the audit; "" allowed */
 };
 
 /* The first rule that matches decides; none: denied. Never fails. */

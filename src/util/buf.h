@@ -16,7 +16,7 @@ struct buf {
     size_t max; /* bytes that len may reach */
 };
 
-#define BUF_INIT(max_bytes) ((struct buf){.max = (max_bytes)})
+#define BUF_INIT(max_bytes) ((struct buf){.max = (size_t)(max_bytes)})
 
 int buf_append(struct buf *buf, const void *data, size_t len);
 int buf_append_string(struct buf *buf, const char *text);

@@ -27,6 +27,14 @@
 #define LIMIT_RECIPE_ITEMS 256
 #define LIMIT_RECIPE_STRING_BYTES 256
 
+/* A string of a policy with its variables put in; headers longer than this are refused by many
+ * servers. */
+#define LIMIT_POLICY_STRING_BYTES (16 * 1024)
+/* Names of variables and secrets in a policy. */
+#define LIMIT_POLICY_NAME_BYTES 64
+/* Why a rule is inactive: it may name several things. */
+#define LIMIT_POLICY_REASON_BYTES 1024
+
 /* API bodies that are JSON; a prompt has its own. */
 #define LIMIT_API_JSON_BYTES (512 * 1024)
 /* Request line and headers of an API request. */

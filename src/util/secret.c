@@ -19,6 +19,23 @@ int secret_set(struct secret *secret, const void *data, size_t len)
     return 0;
 }
 
+int secret_append(struct secret *secret, const void *data, size_t len)
+{
+    char *joined = malloc(secret->len + len + 1); /* realloc would leave the old bytes about */
+    if (!joined)
+        return -ENOMEM;
+    if (secret->len)
+        memcpy(joined, secret->data, secret->len);
+    if (len)
+        memcpy(joined + secret->len, data, len);
+    size_t total = secret->len + len;
+    joined[total] = '\0';
+    secret_free(secret);
+    secret->data = joined;
+    secret->len = total;
+    return 0;
+}
+
 void secret_free(struct secret *secret)
 {
     if (secret->data)

@@ -13,4 +13,6 @@ struct secret {
 
 /* Copies the bytes. Returns 0 or -ENOMEM. */
 int secret_set(struct secret *secret, const void *data, size_t len);
+/* Appends the bytes; what was there is wiped where it lay. 0 or -ENOMEM. */
+int secret_append(struct secret *secret, const void *data, size_t len);
 void secret_free(struct secret *secret);

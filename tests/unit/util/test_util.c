@@ -10,6 +10,8 @@
 #include "util/fd.h"
 #include "util/limits.h"
 #include "util/name.h"
+#include "util/near.h"
+#include "util/secret.h"
 #include "util/utf8.h"
 
 static void test_buf_never_passes_its_maximum(void)
@@ -93,8 +95,40 @@ static void test_utf8_is_strict_and_lossy_replaces(void)
     assert(strcmp(buf.data, "a\xef\xbf\xbd" "b") == 0);
 }
 
+static const char *nearest(const char *word)
+{
+    static const char *const names[] = {"run", "rm", "status", "stop", "detach"};
+    struct near near = {.word = word};
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        near_consider(&near, names[i]);
+    return near.best;
+}
+
+static void test_near_names_are_found(void)
+{
+    assert(strcmp(nearest("statsu"), "status") == 0);
+    assert(strcmp(nearest("sttus"), "status") == 0);
+    assert(strcmp(nearest("stap"), "stop") == 0);
+    assert(strcmp(nearest("runn"), "run") == 0);
+    assert(strcmp(nearest("detatch"), "detach") == 0);
+    assert(!nearest("frobnicate") && !nearest("") && !nearest("x"));
+    assert(!nearest("a-word-that-is-much-longer-than-any-verb-could-ever-be"));
+}
+
+static void test_secrets_are_appended(void)
+{
+    struct secret secret = {0};
+    assert(secret_append(&secret, "ab", 2) == 0 && secret_append(&secret, "", 0) == 0);
+    assert(secret_append(&secret, "c", 1) == 0);
+    assert(secret.len == 3 && strcmp(secret.data, "abc") == 0);
+    secret_free(&secret);
+    assert(!secret.data);
+}
+
 int main(void)
 {
+    test_near_names_are_found();
+    test_secrets_are_appended();
     test_buf_never_passes_its_maximum();
     test_err_carries_context();
     test_open_beneath_refuses_links_and_fifos();

@@ -1,0 +1,125 @@
+/* The decision: first rule that matches, else denied. Pure; runs in egress once per request. */
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/internal.h"
+
+#define HTTPS_PORT 443
+
+static bool host_matches(const struct policy_rule *rule, const char *host)
+{
+    if (!rule->host)
+        return false;
+    if (!rule->is_wildcard)
+        return strcmp(rule->host, host) == 0;
+    size_t len = strlen(host);
+    size_t suffix_len = strlen(rule->host); /* with its leading dot */
+    return len > suffix_len && strcmp(host + len - suffix_len, rule->host) == 0;
+}
+
+static bool method_matches(const struct policy_rule *rule, const char *method)
+{
+    for (size_t i = 0; i < rule->methods.count; i++)
+        if (strcmp(rule->methods.items[i], method) == 0)
+            return true;
+    return rule->methods.count == 0;
+}
+
+static int hex_digit(char c)
+{
+    if (c >= '0' && c <= '9')
+        return c - '0';
+    if (c >= 'A' && c <= 'F')
+        return c - 'A' + 10;
+    /* what was escaped twice was not put in upper case */
+    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* The character at *at as the most obliging server might read it: escapes decoded however often
+ * they were escaped again, "\" as "/". Moves *at behind it. */
+static int obliging_char(const char **at)
+{
+    const char *text = *at;
+    int c = *text++;
+    if (c == '%') {
+        while (text[0] == '2' && text[1] == '5')
+            text += 2;
+        int high = hex_digit(text[0]);
+        int low = high < 0 ? -1 : hex_digit(text[1]);
+        if (low >= 0) {
+            c = high * 16 + low;
+            text += 2;
+        }
+    }
+    *at = text;
+    return c == '\\' ? '/' : c;
+}
+
+/* True when some server could take the canonical path for one that climbs: "..%2F", "..\", "..;x",
+ * "%252e%252e". Such a path never fits a rule that is bound to a path. */
+static bool path_hides_dots(const char *path)
+{
+    size_t dots = 0;  /* of this segment */
+    bool only = true; /* it holds nothing else so far */
+    for (const char *at = path; *at;) {
+        int c = obliging_char(&at);
+        bool ends = c == '/' || c == ';' || c == '?' || c == '#' || c == '\0';
+        if (ends && only && (dots == 1 || dots == 2))
+            return true;
+        if (c == '/') {
+            dots = 0;
+            only = true;
+        } else if (c == '.') {
+            dots++;
+        } else {
+            only = false;
+        }
+    }
+    return only && (dots == 1 || dots == 2);
+}
+
+static bool path_matches(const struct policy_rule *rule, const char *path)
+{
+    if (!rule->path)
+        return true;
+    size_t len = strlen(rule->path);
+    if (strncmp(path, rule->path, len) != 0 || (path[len] != '\0' && path[len] != '/'))
+        return false;
+    return !path_hides_dots(path);
+}
+
+static bool rule_matches(const struct policy_rule *rule, const struct policy_request *request)
+{
+    return request->port == HTTPS_PORT && host_matches(rule, request->host) &&
+           method_matches(rule, request->method) && path_matches(rule, request->path);
+}
+
+void policy_decide(const struct policy *policy, const struct policy_request *request,
+                   struct policy_verdict *ret)
+{
+    *ret = (struct policy_verdict){.decision = POLICY_DENIED};
+    if (!request->is_tls) {
+        ret->decision = POLICY_PLAIN_HTTP;
+        snprintf(ret->reason, sizeof(ret->reason), "%.253s is reachable only over HTTPS",
+                 request->host);
+        return;
+    }
+    for (size_t i = 0; i < policy->count; i++) {
+        const struct policy_rule *rule = &policy->rules[i];
+        if (!rule_matches(rule, request))
+            continue;
+        ret->rule = rule;
+        if (rule->inactive) {
+            ret->decision = POLICY_INACTIVE;
+            snprintf(ret->reason, sizeof(ret->reason), "rule %.100s is inactive: %.380s",
+                     rule->name, rule->inactive);
+        } else if (rule->has_git) {
+            policy_git_decide(rule, request, ret);
+        } else {
+            ret->decision = POLICY_ALLOWED;
+        }
+        return;
+    }
+    snprintf(ret->reason, sizeof(ret->reason), "%.253s is not reachable from this sandbox",
+             request->host);
+}

@@ -1,0 +1,191 @@
+/*
+ * Git over smart HTTP (git's Documentation/gitprotocol-http): which of its requests a rule with
+ * `git` allows. Everything else at that host is refused, with a text that git shows as "remote:".
+ * Owner and repository are compared as they are written: to take "Acme" for "acme" could open
+ * another owner's repository on a server that tells them apart.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/internal.h"
+
+struct git_path {
+    char owner[128];
+    char repository[128];
+    const char *rest; /* behind "/OWNER/REPO(.git)/" */
+};
+
+static bool is_name_char(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+}
+
+/* Copies a name up to the next "/", without its suffix ".git" when `is_repository`; moves *at
+ * behind the "/". */
+static bool name_take(const char **at, bool is_repository, char ret[128])
+{
+    const char *slash = strchr(*at, '/');
+    size_t len = slash ? (size_t)(slash - *at) : 0;
+    const char *name = *at;
+    if (is_repository && len > 4 && strncmp(name + len - 4, ".git", 4) == 0)
+        len -= 4;
+    if (len == 0 || len >= 128 || name[0] == '.')
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if (!is_name_char(name[i]))
+            return false;
+    memcpy(ret, name, len);
+    ret[len] = '\0';
+    *at = slash + 1;
+    return true;
+}
+
+static bool git_path_read(const char *path, struct git_path *ret)
+{
+    const char *at = path + (path[0] == '/');
+    if (!name_take(&at, false, ret->owner) || !name_take(&at, true, ret->repository))
+        return false;
+    ret->rest = at;
+    return true;
+}
+
+/* Glob of one component; only "*" is special. Linear in space, at worst quadratic in time over
+ * names of 127 bytes. */
+static bool glob_matches(const char *pattern, size_t pattern_len, const char *text)
+{
+    const char *end = pattern + pattern_len;
+    const char *star = NULL;
+    const char *star_text = NULL;
+    while (*text) {
+        if (pattern < end && *pattern == '*') {
+            star = pattern++;
+            star_text = text;
+        } else if (pattern < end && *pattern == *text) {
+            pattern++;
+            text++;
+        } else if (star) {
+            pattern = star + 1;
+            text = ++star_text;
+        } else {
+            return false;
+        }
+    }
+    while (pattern < end && *pattern == '*')
+        pattern++;
+    return pattern == end;
+}
+
+static bool repository_matches(const struct policy_git *git, const struct git_path *path)
+{
+    if (git->repositories.count == 0)
+        return true;
+    for (size_t i = 0; i < git->repositories.count; i++) {
+        const char *pattern = git->repositories.items[i];
+        const char *slash = strchr(pattern, '/');
+        if (glob_matches(pattern, (size_t)(slash - pattern), path->owner) &&
+            glob_matches(slash + 1, strlen(slash + 1), path->repository))
+            return true;
+    }
+    return false;
+}
+
+bool policy_git_pattern_is_valid(const char *pattern)
+{
+    const char *slash = strchr(pattern, '/');
+    if (!slash || slash == pattern || !slash[1] || strchr(slash + 1, '/'))
+        return false;
+    for (const char *c = pattern; *c; c++)
+        if (!is_name_char(*c) && *c != '*' && *c != '/')
+            return false;
+    return true;
+}
+
+enum git_action { GIT_OTHER, GIT_FETCH, GIT_PUSH, GIT_LFS_READ, GIT_LFS_WRITE };
+
+/* LFS: without the body nobody can tell a batch for download from one for upload; an upload's
+ * bytes then go by PUT, which is a write. */
+static enum git_action lfs_action(const struct policy_request *request, const char *rest)
+{
+    if (strcmp(request->method, "POST") == 0 && strcmp(rest, "objects/batch") == 0)
+        return GIT_LFS_READ;
+    return strcmp(request->method, "GET") == 0 ? GIT_LFS_READ : GIT_LFS_WRITE;
+}
+
+static enum git_action git_action(const struct policy_request *request, const char *rest)
+{
+    static const struct {
+        const char *method, *rest, *query;
+        enum git_action action;
+    } table[] = {
+        {"GET", "info/refs", "service=git-upload-pack", GIT_FETCH},
+        {"GET", "info/refs", "service=git-receive-pack", GIT_PUSH},
+        {"POST", "git-upload-pack", "", GIT_FETCH},
+        {"POST", "git-receive-pack", "", GIT_PUSH},
+    };
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+        if (strcmp(request->method, table[i].method) == 0 && strcmp(rest, table[i].rest) == 0 &&
+            strcmp(request->query, table[i].query) == 0)
+            return table[i].action;
+    static const char lfs[] = "info/lfs/";
+    if (strncmp(rest, lfs, strlen(lfs)) == 0)
+        return lfs_action(request, rest + strlen(lfs));
+    return GIT_OTHER;
+}
+
+static bool action_is_allowed(const struct policy_git *git, enum git_action action)
+{
+    switch (action) {
+    case GIT_OTHER:
+        return false;
+    case GIT_FETCH:
+        return git->fetch;
+    case GIT_PUSH:
+        return git->push;
+    case GIT_LFS_READ:
+        return git->lfs;
+    case GIT_LFS_WRITE:
+        return git->lfs && git->push;
+    }
+    return false;
+}
+
+static const char *action_text(enum git_action action)
+{
+    switch (action) {
+    case GIT_OTHER:
+        return "only git's smart HTTP is allowed";
+    case GIT_FETCH:
+        return "fetch is not allowed";
+    case GIT_PUSH:
+        return "push is not allowed";
+    case GIT_LFS_READ:
+        return "Git LFS is not allowed";
+    case GIT_LFS_WRITE:
+        return "writing with Git LFS is not allowed";
+    }
+    return "";
+}
+
+void policy_git_decide(const struct policy_rule *rule, const struct policy_request *request,
+                       struct policy_verdict *ret)
+{
+    struct git_path path;
+    enum git_action action = GIT_OTHER;
+    ret->decision = POLICY_DENIED_GIT;
+    if (git_path_read(request->path, &path)) {
+        action = git_action(request, path.rest);
+        if (action != GIT_OTHER && !repository_matches(&rule->git, &path)) {
+            snprintf(ret->reason, sizeof(ret->reason),
+                     "repository %.100s/%.100s is not reachable from this sandbox (rule %.100s)",
+                     path.owner, path.repository, rule->name);
+            return;
+        }
+    }
+    if (action_is_allowed(&rule->git, action)) {
+        ret->decision = POLICY_ALLOWED;
+        return;
+    }
+    snprintf(ret->reason, sizeof(ret->reason), "%s at %.253s from this sandbox (rule %.100s)",
+             action_text(action), request->host, rule->name);
+}

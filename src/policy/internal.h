@@ -1,0 +1,102 @@
+/* What the files of src/policy share: the parsed form of a policy. Strings are owned by the rule.
+ */
+#pragma once
+
+#include "policy/policy.h"
+#include "json/json.h"
+
+/* A header's value: literals and secrets in turn, variables already put in. */
+struct policy_part {
+    char *text; /* the bytes, or the secret's name */
+    bool is_secret;
+};
+
+struct policy_value {
+    struct policy_part *parts;
+    size_t count;
+};
+
+struct policy_header {
+    char *name; /* lower case */
+    struct policy_value value;
+};
+
+struct policy_strings {
+    char **items;
+    size_t count;
+};
+
+struct policy_git {
+    bool fetch, push, lfs;
+    struct policy_strings repositories; /* "owner/repo" patterns */
+};
+
+struct policy_rule {
+    char *name;
+    /* Canonical; of "*.example.org" what follows the "*"; NULL, and nothing matches, in an inactive
+     * rule whose host names a variable that is not set. */
+    char *host;
+    bool is_wildcard;              /* labels before `host` are needed */
+    struct policy_strings methods; /* none: every method */
+    /* Canonical, no "/" at its end; NULL: every path, also of an inactive rule whose path names a
+     * variable that is not set. */
+    char *path;
+    bool has_git;
+    struct policy_git git;
+    struct policy_strings remove; /* lower case */
+    struct policy_header *set;
+    size_t set_count;
+    char *upstream;
+    uint16_t upstream_port;
+    char *upstream_ca;
+    size_t upstream_ca_len;
+    char *inactive; /* NULL: active */
+};
+
+struct policy {
+    unsigned references;
+    struct policy_rule *rules;
+    size_t count;
+};
+
+/* git.c: decides a request for the host of a rule with `git`. */
+void policy_git_decide(const struct policy_rule *rule, const struct policy_request *request,
+                       struct policy_verdict *ret);
+/* True when `pattern` is OWNER/REPO, each made of name characters and "*". */
+bool policy_git_pattern_is_valid(const char *pattern);
+
+/* The reading of one rule: where it stands, and what it misses. */
+struct policy_parser {
+    const char *file;
+    const struct policy_env *env;
+    struct err *err;
+    struct buf missing; /* reasons, joined by "; ", of the rule being read */
+};
+
+/* "FILE:LINE:COLUMN: reason" and -EINVAL. */
+int policy_refuse(struct policy_parser *parser, const struct json *at, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* template.c: puts variables into a string. *ret_text stays NULL when one is not set (noted in
+ * parser->missing). Secrets are refused. */
+int policy_expand_text(struct policy_parser *parser, const struct json *json, char **ret_text);
+/* The same with secrets kept as parts; a secret that is not there is noted as missing too. */
+int policy_expand_value(struct policy_parser *parser, const struct json *json,
+                        struct policy_value *ret);
+void policy_value_free(struct policy_value *value);
+
+/* A table of the keys an object may have. */
+struct policy_key {
+    const char *name;
+    enum json_type type;
+    int (*read)(struct policy_parser *parser, struct policy_rule *rule, const struct json *value);
+};
+int policy_read_object(struct policy_parser *parser, const struct json *json,
+                       const struct policy_key *keys, size_t count, struct policy_rule *rule);
+
+/* fields.c: the reader of each key of a rule. */
+extern const struct policy_key policy_rule_keys[];
+extern const size_t policy_rule_key_count;
+/* What no single key can tell: needed keys, and keys that exclude each other. */
+int policy_rule_check(struct policy_parser *parser, const struct policy_rule *rule,
+                      const struct json *json);

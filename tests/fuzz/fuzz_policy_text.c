@@ -1,0 +1,74 @@
+/* policy_parse on any bytes: no crash; a policy that was read decides every request, and its values
+ * never hold a line end. */
+#include <assert.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "policy/policy.h"
+#include "util/cleanup.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
+
+static const char *variable(void *ctx, const char *name)
+{
+    (void)ctx;
+    return name[0] == 'N' ? NULL : "value";
+}
+
+static bool secret_exists(void *ctx, const char *name)
+{
+    (void)ctx;
+    return name[0] != 'N';
+}
+
+static int file(void *ctx, const char *name, struct buf *ret)
+{
+    (void)ctx;
+    return name[0] == 'n' ? -ENOENT : buf_append_string(ret, "-----BEGIN CERTIFICATE-----\n");
+}
+
+static const struct secret *secret(void *ctx, const char *name)
+{
+    (void)name;
+    return ctx;
+}
+
+static void check_rule(const struct policy_rule *rule)
+{
+    struct secret bytes = {.data = (char[]){"bytes"}, .len = 5};
+    assert(policy_rule_name(rule)[0]);
+    for (size_t i = 0; i < policy_rule_set_count(rule); i++) {
+        struct secret value = {0};
+        if (policy_rule_set_value(rule, i, secret, &bytes, &value, NULL) == 0)
+            assert(value.len == 0 ||
+                   (!memchr(value.data, '\n', value.len) && !memchr(value.data, '\r', value.len)));
+        secret_free(&value);
+    }
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
+{
+    static const struct policy_request requests[] = {
+        {"GET", "a.test", 443, "/", "", true},
+        {"POST", "git.test", 443, "/acme/demo.git/git-upload-pack", "", true},
+        {"GET", "a.test", 80, "/", "", false},
+    };
+    struct policy_env env = {NULL, variable, secret_exists, file};
+    struct policy *policy = NULL;
+    struct err err = {0};
+    if (policy_parse("fuzz.json", (const char *)data, len, &env, &policy, &err) < 0) {
+        assert(!policy && strncmp(err.message, "fuzz.json:", 10) == 0);
+        return 0;
+    }
+    for (size_t i = 0; i < policy_rule_count(policy); i++)
+        check_rule(policy_rule_at(policy, i));
+    for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
+        struct policy_verdict verdict;
+        policy_decide(policy, &requests[i], &verdict);
+        assert(verdict.decision != POLICY_ALLOWED || requests[i].is_tls);
+        assert(!strpbrk(verdict.reason, "\r\n"));
+    }
+    policy_unref(policy);
+    return 0;
+}

@@ -1,0 +1,435 @@
+/* The promises of a policy: what it refuses to load and where, what it decides, what it sets. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "policy/policy.h"
+#include "util/cleanup.h"
+
+struct fake {
+    bool is_configured; /* variables and secrets are there */
+};
+
+static const char *fake_variable(void *ctx, const char *name)
+{
+    const struct fake *fake = ctx;
+    if (strcmp(name, "EMPTY") == 0)
+        return "";
+    if (!fake->is_configured)
+        return NULL;
+    if (strcmp(name, "ACCOUNT") == 0)
+        return "acct";
+    if (strcmp(name, "GATEWAY") == 0)
+        return "gw";
+    return strcmp(name, "BREAK") == 0 ? "a\r\nb" : NULL;
+}
+
+static bool fake_secret(void *ctx, const char *name)
+{
+    const struct fake *fake = ctx;
+    return fake->is_configured && strcmp(name, "TOKEN") == 0;
+}
+
+static int fake_file(void *ctx, const char *name, struct buf *ret)
+{
+    (void)ctx;
+    if (strcmp(name, "ca.pem") == 0)
+        return buf_append_string(ret, "-----BEGIN CERTIFICATE-----\n");
+    return strcmp(name, "empty.pem") == 0 ? 0 : -ENOENT;
+}
+
+static int load(const char *text, bool is_configured, struct policy **ret, struct err *err)
+{
+    struct fake fake = {is_configured};
+    struct policy_env env = {&fake, fake_variable, fake_secret, fake_file};
+    return policy_parse("p.json", text, strlen(text), &env, ret, err);
+}
+
+static struct policy *loaded(const char *text, bool is_configured)
+{
+    struct policy *policy = NULL;
+    struct err err = {0};
+    if (load(text, is_configured, &policy, &err) < 0)
+        fprintf(stderr, "%s\n", err.message);
+    assert(policy);
+    return policy;
+}
+
+static struct policy_verdict judge(const struct policy *policy, const char *method,
+                                   const char *host, const char *target)
+{
+    cleanup_buf struct buf path = BUF_INIT(1000);
+    cleanup_buf struct buf query = BUF_INIT(1000);
+    char canonical[POLICY_HOST_MAX];
+    struct policy_request request = {.method = method, .is_tls = true};
+    assert(policy_canonical_host(host, strlen(host), 443, canonical, &request.port, NULL) == 0);
+    assert(policy_canonical_target(target, strlen(target), &path, &query, NULL) == 0);
+    request.host = canonical;
+    request.path = buf_text(&path);
+    request.query = buf_text(&query);
+    struct policy_verdict verdict;
+    policy_decide(policy, &request, &verdict);
+    return verdict;
+}
+
+static void test_refusals_name_place_and_reason(void)
+{
+    static const struct {
+        const char *text;
+        const char *says;
+    } cases[] = {
+        {"", "p.json:1:1: "},
+        {"[]", "p.json:1:1: a policy must be an object"},
+        {"{}", "\"rules\""},
+        {"{\n \"rule\": []}", "p.json:2:10: unknown key \"rule\": did you mean \"rules\"?"},
+        {"{\"rules\": [], \"include\": \"x\"}", "unknown key \"include\""},
+        {"{\"rules\": [1]}", "must be an object"},
+        {"{\"rules\": [\n{\"host\": \"a.test\",\n \"hots\": 1}]}", "p.json:3:10: unknown key"},
+        {"{\"rules\": [{}]}", "must have a \"host\""},
+        {"{\"rules\": [{\"host\": 3}]}", "must be a string, not an integer"},
+        {"{\"rules\": [{\"host\": \"\"}]}", "not empty"},
+        {"{\"rules\": [{\"host\": \"*\"}]}", "labels"},
+        {"{\"rules\": [{\"host\": \"*.com\"}]}", "everybody"},
+        {"{\"rules\": [{\"host\": \"*.co.uk\"}]}", "everybody"},
+        {"{\"rules\": [{\"host\": \"*github.com\"}]}", "labels"},
+        {"{\"rules\": [{\"host\": \"a.*.com\"}]}", "labels"},
+        {"{\"rules\": [{\"host\": \"*.*.com\"}]}", "labels"},
+        {"{\"rules\": [{\"host\": \"a.test:444\"}]}", "port"},
+        {"{\"rules\": [{\"host\": \"https://a.test\"}]}", "scheme"},
+        {"{\"rules\": [{\"host\": \"127.0.0.1\"}]}", "address"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"host\": \"b.test\"}]}", "duplicate key"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"methods\": []}]}", "empty"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"methods\": [\"get\"]}]}", "capital"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"methods\": [\"CONNECT\"]}]}", "never"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"path\": \"a\"}]}", "begin"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"path\": \"/a?b\"}]}", "query"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"path\": \"/a//b\"}]}", "empty part"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"path\": \"/${A\"}]}", "\"}\""},
+        {"{\"rules\": [{\"host\": \"a.test\", \"path\": \"/${}\"}]}", "not a name"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"path\": \"/${secret:A}\"}]}", "only in"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"git\": {\"repositories\": [\"acme\"]}}]}",
+         "OWNER/REPOSITORY"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"git\": {\"pull\": true}}]}", "unknown key"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"git\": {}, \"path\": \"/a\"}]}", "leave"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"remove\": [\"a b\"]}}]}", "name"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"set\": {\"Host\": \"b\"}}}]}",
+         "connection"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"set\": {\"a\": \"b\", \"A\": "
+         "\"c\"}}}]}",
+         "twice"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"set\": {\"a\": \"b\\r\\nc: d\"}}}]}",
+         "control"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"set\": {\"a\": \"${BREAK}\"}}}]}",
+         "control"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"set\": {\"a\": "
+         "\"${secret:../x}\"}}}]}",
+         "not a name"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"b.test\"}]}", "HOST:PORT"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"http://b.test:80\"}]}", "HTTPS"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"https://b.test/x\"}]}", "HOST:PORT"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"[::1]443\"}]}", "HOST:PORT"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"[::1\"}]}", "HOST:PORT"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"1.2.3.4:99999\"}]}", "HOST:PORT"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream_ca\": \"ca.pem\"}]}", "with an"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"b:1\", \"upstream_ca\": "
+         "\"../ca.pem\"}]}",
+         "beside"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"b:1\", \"upstream_ca\": "
+         "\"no.pem\"}]}",
+         "No such file"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"b:1\", \"upstream_ca\": "
+         "\"empty.pem\"}]}",
+         "no certificate"},
+        {"{\"rules\": [{\"host\": \"a.test\", \"name\": \"x\"}, {\"host\": \"b.test\", \"name\": "
+         "\"x\"}]}",
+         "two rules"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy *policy = NULL;
+        struct err err = {0};
+        int result = load(cases[i].text, true, &policy, &err);
+        if (result == 0 || !strstr(err.message, cases[i].says))
+            fprintf(stderr, "%s\n  says %s\n", cases[i].text, err.message);
+        assert(result == -EINVAL && !policy);
+        assert(strstr(err.message, cases[i].says) && strncmp(err.message, "p.json:", 7) == 0);
+    }
+}
+
+static void test_hosts_match_whole_labels(void)
+{
+    struct policy *policy = loaded("{\"rules\": [{\"host\": \"*.GitHub.com\"},"
+                                   "{\"host\": \"exact.test.\"}]}",
+                                   true);
+    static const struct {
+        const char *host;
+        bool is_allowed;
+    } cases[] = {
+        {"api.github.com", true},  {"a.b.github.com", true},        {"API.GITHUB.com.", true},
+        {"github.com", false},     {"evilgithub.com", false},       {"api.github.com:444", false},
+        {"exact.test", true},      {"EXACT.test:443", true},        {"a.exact.test", false},
+        {"exact.test:444", false}, {"github.com.evil.test", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy_verdict verdict = judge(policy, "GET", cases[i].host, "/");
+        assert((verdict.decision == POLICY_ALLOWED) == cases[i].is_allowed);
+        assert((verdict.rule != NULL) == cases[i].is_allowed);
+    }
+    policy_unref(policy);
+}
+
+static void test_texts_of_refusals(void)
+{
+    struct policy *policy = loaded("{\"rules\": [{\"host\": \"a.test\"}]}", true);
+    struct policy_verdict verdict = judge(policy, "GET", "example.com", "/");
+    assert(verdict.decision == POLICY_DENIED);
+    assert(strcmp(verdict.reason, "example.com is not reachable from this sandbox") == 0);
+    struct policy_request plain = {"GET", "a.test", 80, "/", "", false};
+    policy_decide(policy, &plain, &verdict);
+    assert(verdict.decision == POLICY_PLAIN_HTTP);
+    assert(strcmp(verdict.reason, "a.test is reachable only over HTTPS") == 0);
+    plain.host = "example.com";
+    plain.port = 443;
+    policy_decide(policy, &plain, &verdict);
+    assert(verdict.decision == POLICY_PLAIN_HTTP);
+    policy_unref(policy);
+}
+
+#define GATEWAY_RULE                                                                               \
+    "{\"rules\": [{\"name\": \"gw\", \"host\": \"gw.test\", \"path\": "                            \
+    "\"/v1/${ACCOUNT}/${GATEWAY}/\","                                                              \
+    "\"headers\": {\"remove\": [\"X-Api-Key\", \"Authorization\"],"                                \
+    "\"set\": {\"Cf-Aig-Authorization\": \"Bearer ${secret:TOKEN}\"}}}]}"
+
+static void test_path_is_this_or_below(void)
+{
+    struct policy *policy = loaded(GATEWAY_RULE, true);
+    static const struct {
+        const char *target;
+        bool is_allowed;
+    } cases[] = {
+        {"/v1/acct/gw", true},
+        {"/v1/acct/gw/", true},
+        {"/v1/acct/gw?x", true},
+        {"/v1/acct/gw/anthropic/v1/messages?beta=true", true},
+        {"/v1/acct/%67w/x", true},
+        {"/v1/acct/gw/a..b/.c/...", true},
+        {"/v1/acct/gw/a%2Fb", true},
+        {"/v1/acct/gw/a;b", true},
+        {"/v1/acct/gw2", false},
+        {"/v1/acct/gw.", false},
+        {"/v1/acct", false},
+        {"/", false},
+        {"/V1/acct/gw", false},
+        {"//v1/acct/gw", false},
+        {"/v1//acct/gw", false},
+        {"/v1/acct/gw/../other", false},
+        {"/v1/acct/gw/%2e%2e/other", false},
+        {"/v1/acct/gw/..%2fother", false},
+        {"/v1/acct/gw/..%2Fother", false},
+        {"/v1/acct/gw%2f..%2fother", false},
+        {"/v1/acct/gw/x%2f..%2f..%2fother", false},
+        {"/v1/acct/gw\\..\\other", false},
+        {"/v1/acct/gw/\\..\\other", false},
+        {"/v1/acct/gw/..\\other", false},
+        {"/v1/acct/gw/..%5cother", false},
+        {"/v1/acct/gw/..;/other", false},
+        {"/v1/acct/gw/..;x=1", false},
+        {"/v1/acct/gw/%252e%252e/other", false},
+        {"/v1/acct/gw/%25252e./other", false},
+        {"/v1/acct/gw/.%252E%255cother", false},
+        {"/v1/acct/gw/..%3bx", false},
+        {"/v1/acct/gw/..%252fx", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy_verdict verdict = judge(policy, "POST", "gw.test", cases[i].target);
+        if ((verdict.decision == POLICY_ALLOWED) != cases[i].is_allowed)
+            printf("%s\n", cases[i].target);
+        assert((verdict.decision == POLICY_ALLOWED) == cases[i].is_allowed);
+    }
+    policy_unref(policy);
+}
+
+static void test_first_match_decides(void)
+{
+    struct policy *policy = loaded("{\"rules\": ["
+                                   "{\"host\": \"a.test\", \"methods\": [\"GET\", \"HEAD\"]},"
+                                   "{\"host\": \"a.test\", \"path\": \"/in\"},"
+                                   "{\"host\": \"a.test\", \"path\": \"/late\"}]}",
+                                   true);
+    assert(strcmp(policy_rule_name(judge(policy, "GET", "a.test", "/in").rule), "rule 1") == 0);
+    assert(strcmp(policy_rule_name(judge(policy, "POST", "a.test", "/in").rule), "rule 2") == 0);
+    assert(judge(policy, "POST", "a.test", "/").decision == POLICY_DENIED);
+    assert(judge(policy, "get", "a.test", "/").decision == POLICY_DENIED);
+    assert(policy_rule_count(policy) == 3);
+    policy_unref(policy);
+    policy = loaded("{\"rules\": []} // nothing", true);
+    assert(judge(policy, "GET", "a.test", "/").decision == POLICY_DENIED);
+    policy_unref(policy);
+}
+
+static void test_git_requests(void)
+{
+    struct policy *policy =
+        loaded("{\"rules\": [{\"name\": \"hub\", \"host\": \"git.test\", \"git\": {\"fetch\": true,"
+               "\"repositories\": [\"acme/*\", \"*/pub-*\"]}},"
+               "{\"host\": \"git.test\"},"
+               "{\"host\": \"push.test\", \"git\": {\"fetch\": true, \"push\": true}},"
+               "{\"host\": \"lfs.test\", \"git\": {\"fetch\": true, \"lfs\": true}},"
+               "{\"host\": \"both.test\", \"git\": {\"push\": true, \"lfs\": true}}]}",
+               true);
+    static const struct {
+        const char *host, *method, *target;
+        const char *reason; /* NULL: allowed */
+    } cases[] = {
+        {"git.test", "GET", "/acme/demo.git/info/refs?service=git-upload-pack", NULL},
+        {"git.test", "GET", "/acme/demo/info/refs?service=git-upload-pack", NULL},
+        {"git.test", "POST", "/acme/demo.git/git-upload-pack", NULL},
+        {"git.test", "POST", "/x/pub-1/git-upload-pack", NULL},
+        {"git.test", "POST", "/x/pub-/git-upload-pack", NULL},
+        {"git.test", "GET", "/acme/demo.git/info/refs?service=git-receive-pack", "push"},
+        {"git.test", "POST", "/acme/demo.git/git-receive-pack", "push"},
+        {"git.test", "POST", "/other/demo.git/git-upload-pack", "other/demo"},
+        {"git.test", "POST", "/Acme/demo.git/git-upload-pack", "Acme/demo"},
+        {"git.test", "POST", "/x/pub.git/git-upload-pack", "x/pub"},
+        {"git.test", "GET", "/acme/demo.git/info/refs", "smart HTTP"},
+        {"git.test", "GET", "/acme/demo.git/info/refs?service=git-upload-pack&x", "smart HTTP"},
+        {"git.test", "GET", "/acme/demo.git/git-upload-pack", "smart HTTP"},
+        {"git.test", "POST", "/acme/demo.git/git-upload-pack?service=git-receive-pack", "smart"},
+        {"git.test", "GET", "/acme/demo.git/HEAD", "smart HTTP"},
+        {"git.test", "GET", "/acme/demo", "smart HTTP"},
+        {"git.test", "GET", "/", "smart HTTP"},
+        {"git.test", "POST", "/acme/.git/git-upload-pack", "smart HTTP"},
+        {"git.test", "POST", "/acme//git-upload-pack", "smart HTTP"},
+        {"git.test", "POST", "//demo/git-upload-pack", "smart HTTP"},
+        {"git.test", "POST", "/acme/demo.git//git-upload-pack", "smart HTTP"},
+        {"git.test", "POST", "/acme/x%2f..%2f..%2fother%2fdemo/git-upload-pack", "smart HTTP"},
+        {"git.test", "POST", "/acme/demo.git/info/lfs/objects/batch", "LFS"},
+        {"push.test", "POST", "/any/repo/git-receive-pack", NULL},
+        {"push.test", "GET", "/any/repo/info/refs?service=git-receive-pack", NULL},
+        {"lfs.test", "POST", "/any/repo.git/info/lfs/objects/batch", NULL},
+        {"lfs.test", "GET", "/any/repo.git/info/lfs/objects/abc", NULL},
+        {"lfs.test", "PUT", "/any/repo.git/info/lfs/objects/abc", "writing"},
+        {"lfs.test", "POST", "/any/repo.git/info/lfs/locks", "writing"},
+        {"both.test", "PUT", "/any/repo.git/info/lfs/objects/abc", NULL},
+        {"both.test", "POST", "/any/repo/git-upload-pack", "fetch"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy_verdict verdict =
+            judge(policy, cases[i].method, cases[i].host, cases[i].target);
+        assert(verdict.decision == (cases[i].reason ? POLICY_DENIED_GIT : POLICY_ALLOWED));
+        if (cases[i].reason)
+            assert(strstr(verdict.reason, cases[i].reason) && !strchr(verdict.reason, '\n'));
+    }
+    policy_unref(policy);
+}
+
+static void test_inactive_rules_say_what_to_set(void)
+{
+    struct policy *policy = loaded(GATEWAY_RULE, false);
+    const char *why = policy_rule_inactive(policy_rule_at(policy, 0));
+    assert(why && strstr(why, "variable ACCOUNT is not set") && strstr(why, "\"vars\""));
+    assert(strstr(why, "variable GATEWAY is") && strstr(why, "secret TOKEN is not set"));
+    struct policy_verdict verdict = judge(policy, "GET", "gw.test", "/v1/acct/gw");
+    assert(verdict.decision == POLICY_INACTIVE && strstr(verdict.reason, "ACCOUNT"));
+    assert(judge(policy, "GET", "other.test", "/").decision == POLICY_DENIED);
+    policy_unref(policy);
+
+    policy = loaded("{\"rules\": [{\"host\": \"${NONE}.test\"}, {\"host\": \"a.test\", \"path\": "
+                    "\"/${EMPTY}\"}]}",
+                    true);
+    assert(policy_rule_inactive(policy_rule_at(policy, 0)));
+    assert(judge(policy, "GET", "test", "/").decision == POLICY_DENIED);
+    assert(judge(policy, "GET", "a.test", "/anything").decision == POLICY_INACTIVE);
+    policy_unref(policy);
+}
+
+static const struct secret *give_secret(void *ctx, const char *name)
+{
+    assert(strcmp(name, "TOKEN") == 0);
+    return ctx;
+}
+
+static void count_secret(void *ctx, const char *name)
+{
+    assert(strcmp(name, "TOKEN") == 0);
+    ++*(int *)ctx;
+}
+
+static void test_headers(void)
+{
+    struct policy *policy = loaded(GATEWAY_RULE, true);
+    const struct policy_rule *rule = policy_rule_at(policy, 0);
+    assert(!policy_rule_inactive(rule));
+    assert(policy_rule_removes_header(rule, "x-api-key", 9));
+    assert(policy_rule_removes_header(rule, "AUTHORIZATION: x", 13));
+    assert(policy_rule_removes_header(rule, "cf-aig-AUTHORIZATION", 20)); /* never both */
+    assert(!policy_rule_removes_header(rule, "x-api-keys", 10));
+    assert(policy_rule_set_count(rule) == 1);
+    assert(strcmp(policy_rule_set_name(rule, 0), "cf-aig-authorization") == 0);
+    int count = 0;
+    policy_rule_secrets(rule, count_secret, &count);
+    assert(count == 1);
+
+    struct secret token = {.data = (char[]){"t0ken"}, .len = 5};
+    struct secret value = {0};
+    struct err err = {0};
+    assert(policy_rule_set_value(rule, 0, give_secret, &token, &value, &err) == 0);
+    assert(value.len == 12 && strcmp(value.data, "Bearer t0ken") == 0);
+    secret_free(&value);
+    assert(policy_rule_set_value(rule, 0, give_secret, NULL, &value, &err) == -ENOENT);
+    struct secret broken = {.data = (char[]){"t0\r\nken"}, .len = 7};
+    assert(policy_rule_set_value(rule, 0, give_secret, &broken, &value, &err) == -EINVAL);
+    assert(!strstr(err.message, "t0") && !value.data);
+    struct secret nul = {.data = (char[]){"t\0"}, .len = 2};
+    assert(policy_rule_set_value(rule, 0, give_secret, &nul, &value, &err) == -EINVAL);
+    policy_unref(policy);
+}
+
+static void test_upstreams(void)
+{
+    static const struct {
+        const char *upstream, *host;
+        uint16_t port;
+    } cases[] = {
+        {"127.0.0.1:8443", "127.0.0.1", 8443},   {"[::1]:8443", "::1", 8443},
+        {"Mirror.test:443", "mirror.test", 443}, {"https://mirror.test", "mirror.test", 443},
+        {"https://[fd00::1]", "fd00::1", 443},   {"https://10.0.0.1:1", "10.0.0.1", 1},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        char text[300];
+        snprintf(text, sizeof(text),
+                 "{\"rules\": [{\"host\": \"a.test\", \"upstream\": \"%s\", \"upstream_ca\": "
+                 "\"ca.pem\"}]}",
+                 cases[i].upstream);
+        struct policy *policy = loaded(text, true);
+        uint16_t port = 0;
+        size_t len = 0;
+        const struct policy_rule *rule = policy_rule_at(policy, 0);
+        assert(strcmp(policy_rule_upstream(rule, &port), cases[i].host) == 0);
+        assert(port == cases[i].port);
+        assert(policy_rule_upstream_ca(rule, &len) && len > 20);
+        policy_unref(policy);
+    }
+    struct policy *policy = loaded("{\"rules\": [{\"host\": \"a.test\"}]}", true);
+    uint16_t port;
+    size_t len;
+    assert(!policy_rule_upstream(policy_rule_at(policy, 0), &port));
+    assert(!policy_rule_upstream_ca(policy_rule_at(policy, 0), &len));
+    policy_unref(policy_ref(policy)); /* one reference is left */
+    assert(policy_rule_count(policy) == 1);
+    policy_unref(policy);
+}
+
+int main(void)
+{
+    test_refusals_name_place_and_reason();
+    test_hosts_match_whole_labels();
+    test_texts_of_refusals();
+    test_path_is_this_or_below();
+    test_first_match_decides();
+    test_git_requests();
+    test_inactive_rules_say_what_to_set();
+    test_headers();
+    test_upstreams();
+    return 0;
+}
