@@ -1,0 +1,145 @@
+/*
+ * Building an image, step by step; see build.h. Nothing is done before it is sure that this process
+ * is not the host's root: packages' scripts run with all that this process may do.
+ */
+#include "image/build.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/limits.h"
+
+#define IDS_NEEDED 65536
+
+/* Each line: first id inside, first id outside, count. */
+int build_check_map(const char *map, struct err *err)
+{
+    unsigned long root_count = 0;
+    while (*map) {
+        char *rest;
+        unsigned long inside = strtoul(map, &rest, 10);
+        unsigned long outside = strtoul(rest, &rest, 10);
+        unsigned long count = strtoul(rest, &rest, 10);
+        if (outside == 0)
+            return err_set(err, EPERM,
+                           "this is the host's root: packages' scripts run only in a user "
+                           "namespace of their own, which paddockd makes");
+        if (inside == 0)
+            root_count = count;
+        map = rest + strcspn(rest, "\n");
+        map += *map == '\n';
+    }
+    if (root_count < IDS_NEEDED)
+        return err_set(err, EPERM, "root has %lu ids in this user namespace, packages need %d",
+                       root_count, IDS_NEEDED);
+    return 0;
+}
+
+int build_check_namespace(struct err *err)
+{
+    static const char *const maps[] = {"/proc/self/uid_map", "/proc/self/gid_map"};
+    for (size_t i = 0; i < ARRAY_LEN(maps); i++) {
+        cleanup_buf struct buf map = BUF_INIT(LIMIT_CONFIG_BYTES);
+        int result = fd_read_file(AT_FDCWD, maps[i], &map, err);
+        if (result == 0)
+            result = build_check_map(buf_text(&map), err);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static int build_check_tools(const struct recipe *recipe, struct err *err)
+{
+    int result = build_need("mmdebstrap", "mmdebstrap", err);
+    if (result == 0 && recipe->npm_count)
+        result = build_need("npm", "npm", err);
+    return result;
+}
+
+/* Packages' own install scripts are not run: they could only fetch more, and what is needed of a
+ * package is named by the recipe's links. npm works in the folder that it finds itself in, which is
+ * the nearest with node_modules: --prefix would also move the host's settings out of its sight. */
+int build_npm(const struct recipe *recipe, struct err *err)
+{
+    static const char in_folder[] = "--chdir=" BUILD_ROOT RECIPE_NPM_FOLDER;
+    static const char *const options[] = {
+        "env",
+        in_folder,
+        "npm",
+        "install",
+        "--no-audit",
+        "--ignore-scripts",
+        "--no-fund",
+        "--no-save",
+        "--omit=dev",
+        "--no-bin-links",
+        "--no-package-lock",
+        "--loglevel=warn",
+        "--",
+    };
+    const char *argv[ARRAY_LEN(options) + LIMIT_RECIPE_ITEMS + 1] = {0};
+    if (recipe->npm_count == 0)
+        return 0;
+    if (mkdir(BUILD_ROOT RECIPE_NPM_FOLDER, 0755) < 0 ||
+        mkdir(BUILD_ROOT RECIPE_NPM_FOLDER "/node_modules", 0755) < 0)
+        return err_errno(err, errno, "cannot make %s of the image", RECIPE_NPM_FOLDER);
+    memcpy(argv, options, sizeof(options));
+    for (size_t i = 0; i < recipe->npm_count; i++)
+        argv[ARRAY_LEN(options) + i] = recipe->npm[i];
+    int result = build_run(argv, NULL, err);
+    return result < 0 ? err_context(err, result, "npm") : 0;
+}
+
+static int build_report(int64_t size_bytes, struct err *err)
+{
+    char text[32];
+    int len = snprintf(text, sizeof(text), "%" PRId64, size_bytes);
+    if (fcntl(BUILD_REPORT_FD, F_GETFD) < 0)
+        return 0; /* nobody wants to know */
+    if (pwrite(BUILD_REPORT_FD, text, (size_t)len, 0) != len)
+        return err_errno(err, errno, "cannot report the image's size");
+    return 0;
+}
+
+static int build_finish(const struct recipe *recipe, int64_t *ret_size_bytes, struct err *err)
+{
+    cleanup_fd int root = open(BUILD_ROOT, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_errno(err, errno, "cannot open %s", BUILD_ROOT);
+    int result = build_scrub(root, err);
+    if (result == 0)
+        result = build_furnish(root, recipe, err);
+    return result < 0 ? result : build_measure(root, ret_size_bytes, err);
+}
+
+int build_image(const char *name, const struct recipe *recipe, struct err *err)
+{
+    int result = build_check_tools(recipe, err);
+    if (result < 0)
+        return result;
+    if (mkdir(BUILD_HOME, 0700) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "cannot make %s", BUILD_HOME);
+    build_say("image %s: %zu packages of Debian %s and what they need", name, recipe->package_count,
+              recipe->suite);
+    result = build_debian(recipe, err);
+    if (result < 0)
+        return result;
+    build_say("image %s: %zu packages of npm", name, recipe->npm_count);
+    int64_t size_bytes = 0;
+    result = build_npm(recipe, err);
+    if (result == 0)
+        result = build_finish(recipe, &size_bytes, err);
+    if (result == 0)
+        result = build_report(size_bytes, err);
+    if (result == 0)
+        build_say("image %s: done, %" PRId64 " MiB", name, size_bytes >> 20);
+    return result;
+}
