@@ -108,3 +108,10 @@
 #define LIMIT_DNS_IDLE_MS 10000
 /* Connections to 80 and 443 of one sandbox at once; more wait in the backlog. */
 #define LIMIT_EGRESS_CONNECTIONS 512
+
+/* Files of a policy's folder, and secrets that one policy names; a secret is a token or a key. */
+#define LIMIT_POLICY_FILES 64
+#define LIMIT_POLICY_SECRETS 256
+#define LIMIT_SECRET_BYTES (16 * 1024)
+/* A connection without a byte for so long is ended, where the supervisor says nothing else. */
+#define LIMIT_EGRESS_IDLE_MS 600000

@@ -1,0 +1,153 @@
+/* An attached sandbox: its listeners, its DNS and its connections. Runs in paddock-egress. What one
+ * sandbox does is bounded here, so that it cannot take what the others need. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "egress/dns.h"
+#include "egress/listener.h"
+#include "egress/process.h"
+#include "ipc/ipc.h"
+#include "util/cleanup.h"
+#include "util/limits.h"
+
+enum { LISTENER_HTTP, LISTENER_HTTPS, LISTENER_DNS_TCP, LISTENER_DNS_UDP };
+
+/* One of the two listeners for requests. */
+struct sandbox_port {
+    struct egress_sandbox *sandbox;
+    struct egress_listener *listener;
+    bool is_tls;
+};
+
+struct egress_sandbox {
+    size_t references;
+    struct egress *egress;
+    char name[MSG_NAME];
+    char boot_id[MSG_BOOT_ID];
+    struct sandbox_port ports[2];
+    struct egress_dns *dns;
+    bool is_detached;
+    size_t conn_count;
+    struct egress_conn *conns[LIMIT_EGRESS_CONNECTIONS];
+};
+
+struct egress_sandbox *egress_sandbox_ref(struct egress_sandbox *sandbox)
+{
+    sandbox->references++;
+    return sandbox;
+}
+
+void egress_sandbox_unref(struct egress_sandbox *sandbox)
+{
+    if (--sandbox->references > 0)
+        return;
+    assert(sandbox->is_detached && !sandbox->conn_count);
+    free(sandbox);
+}
+
+const char *egress_sandbox_name(const struct egress_sandbox *sandbox)
+{
+    return sandbox->name;
+}
+
+const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox)
+{
+    return sandbox->boot_id;
+}
+
+size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox)
+{
+    return sandbox->conn_count;
+}
+
+void egress_sandbox_add_conn(struct egress_sandbox *sandbox, struct egress_conn *conn)
+{
+    assert(sandbox->conn_count < LIMIT_EGRESS_CONNECTIONS);
+    sandbox->conns[sandbox->conn_count++] = conn;
+    if (sandbox->conn_count < LIMIT_EGRESS_CONNECTIONS)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++)
+        egress_listener_pause(sandbox->ports[i].listener);
+}
+
+void egress_sandbox_remove_conn(struct egress_sandbox *sandbox, struct egress_conn *conn)
+{
+    for (size_t i = 0; i < sandbox->conn_count; i++) {
+        if (sandbox->conns[i] != conn)
+            continue;
+        sandbox->conns[i] = sandbox->conns[--sandbox->conn_count];
+        break;
+    }
+    if (sandbox->is_detached || sandbox->conn_count != LIMIT_EGRESS_CONNECTIONS - 1)
+        return;
+    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++)
+        egress_listener_resume(sandbox->ports[i].listener);
+}
+
+/* Backwards: what a removal moves down is one that was called already. */
+void egress_sandbox_each_conn(struct egress_sandbox *sandbox, void (*found)(struct egress_conn *))
+{
+    for (size_t i = sandbox->conn_count; i-- > 0;)
+        if (i < sandbox->conn_count)
+            found(sandbox->conns[i]);
+}
+
+static void sandbox_accepted(void *ctx, int fd)
+{
+    const struct sandbox_port *port = ctx;
+    egress_conn_start(port->sandbox->egress, port->sandbox, fd, port->is_tls);
+}
+
+static int sandbox_listen(struct egress_sandbox *sandbox, int fds[EGRESS_LISTENERS],
+                          struct err *err)
+{
+    uv_loop_t *loop = sandbox->egress->loop;
+    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++) {
+        struct sandbox_port *port = &sandbox->ports[i];
+        port->sandbox = sandbox;
+        port->is_tls = i == LISTENER_HTTPS;
+        int result = egress_listener_start(loop, TAKE_FD(fds[i]), sandbox_accepted, port,
+                                           &port->listener, err);
+        if (result < 0)
+            return result;
+    }
+    return egress_dns_start(loop, TAKE_FD(fds[LISTENER_DNS_UDP]), TAKE_FD(fds[LISTENER_DNS_TCP]),
+                            &sandbox->dns, err);
+}
+
+int egress_sandbox_attach(struct egress *egress, const char *name, const char *boot_id,
+                          const int listeners[EGRESS_LISTENERS], struct egress_sandbox **ret,
+                          struct err *err)
+{
+    int fds[EGRESS_LISTENERS];
+    memcpy(fds, listeners, sizeof(fds));
+    struct egress_sandbox *sandbox = calloc(1, sizeof(*sandbox));
+    int result = sandbox ? 0 : err_errno(err, ENOMEM, "no memory for a sandbox");
+    if (sandbox) {
+        sandbox->references = 1;
+        sandbox->egress = egress;
+        IPC_SET_TEXT(sandbox->name, name);
+        IPC_SET_TEXT(sandbox->boot_id, boot_id);
+        result = sandbox_listen(sandbox, fds, err);
+    }
+    for (size_t i = 0; i < EGRESS_LISTENERS; i++)
+        cleanup_fd_at(&fds[i]);
+    if (result < 0) {
+        if (sandbox)
+            egress_sandbox_detach(sandbox);
+        return err_context(err, result, "cannot attach %s", name);
+    }
+    *ret = sandbox;
+    return 0;
+}
+
+void egress_sandbox_detach(struct egress_sandbox *sandbox)
+{
+    sandbox->is_detached = true;
+    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++)
+        egress_listener_close(sandbox->ports[i].listener);
+    egress_dns_close(sandbox->dns);
+    egress_conn_close_all(sandbox);
+    egress_sandbox_unref(sandbox);
+}

@@ -1,0 +1,99 @@
+/*
+ * paddock-egress: the only way out of the sandboxes, and with --make-ca the one-shot that makes
+ * their CA. Hears the supervisor on descriptor 3; the one-shot hears nobody and gets ca.key, ca.crt
+ * and an empty memfd as 3, 4 and 5. Confines itself before it reads a single byte of either.
+ */
+#include <curl/curl.h>
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "egress/ca.h"
+#include "egress/process.h"
+#include "util/cleanup.h"
+#include "util/confine.h"
+#include "util/fd.h"
+#include "util/log.h"
+
+#define MAKE_CA_KEY_FD 3
+#define MAKE_CA_CRT_FD 4
+#define MAKE_CA_OUT_FD 5
+
+/* Landlock binds to inodes and these files are replaced by renaming: so folders, not files. Names
+ * are resolved by the C library, which loads its modules when they are first wanted. */
+static const char *const readable[] = {
+    "/etc",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/zoneinfo",
+    "/run/systemd/resolve", /* where /etc/resolv.conf may lead */
+    "/run/resolvconf",
+    "/run/NetworkManager",
+};
+
+static int make_ca(struct err *err)
+{
+    int result = confine_privileges(geteuid() != 0, err);
+    if (result == 0)
+        result = confine_landlock(NULL, 0, err);
+    if (result == 0)
+        result = egress_ca_make(MAKE_CA_KEY_FD, MAKE_CA_CRT_FD, MAKE_CA_OUT_FD, err);
+    return result;
+}
+
+/* As many connections as the supervisor allows us. */
+static void raise_descriptor_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* Libraries read their configuration here, while that is ours alone; then the doors are shut. Under
+ * the root of a user namespace the capabilities cannot be given up: the other walls hold. */
+static int confine(struct err *err)
+{
+    int result = confine_privileges(geteuid() != 0, err);
+    if (result < 0)
+        return result;
+    if (!OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) ||
+        curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
+        return err_set(err, EIO, "cannot start OpenSSL and libcurl");
+    raise_descriptor_limit();
+    result = confine_landlock(readable, ARRAY_LEN(readable), err);
+    return result < 0 ? result : confine_seccomp(CONFINE_FD_SECCOMP, err);
+}
+
+static int serve(struct err *err)
+{
+    int result = confine(err);
+    if (result == 0)
+        result = fd_set_cloexec(CONFINE_FD_SUPERVISOR, true);
+    return result < 0 ? result : egress_process_run(CONFINE_FD_SUPERVISOR, err);
+}
+
+int main(int argc, char **argv)
+{
+    struct err err = {0};
+    bool is_make_ca = argc == 2 && strcmp(argv[1], "--make-ca") == 0;
+    log_init(is_make_ca ? "paddock-egress --make-ca" : "paddock-egress", LOG_INFO);
+    signal(SIGPIPE, SIG_IGN);
+    if (argc > 1 && !is_make_ca) {
+        log_error("unknown argument %s; paddockd starts this program", argv[1]);
+        return 2;
+    }
+    int result = is_make_ca ? make_ca(&err) : serve(&err);
+    if (result < 0)
+        log_error("%s", err.message);
+    return result < 0;
+}
