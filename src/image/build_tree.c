@@ -23,9 +23,12 @@
 
 /* ------------------------------------------------------------------------------ furnishing */
 
-static int tree_append_line(int root_fd, const char *path, const char *line, struct err *err)
+static int tree_append_line(int root_fd, const char *path, const char *line, bool is_optional,
+                            struct err *err)
 {
     cleanup_fd int fd = fd_open_beneath(root_fd, path, O_WRONLY | O_APPEND, 0, true, err);
+    if (fd == -ENOENT && is_optional)
+        return 0;
     if (fd < 0)
         return fd;
     int result = fd_write_all(fd, line, strlen(line));
@@ -36,14 +39,16 @@ static int tree_add_agent(int root_fd, struct err *err)
 {
     static const struct {
         const char *path, *line;
+        bool is_optional; /* only the package passwd, which is not essential, makes it */
     } lines[] = {
-        {"etc/passwd", "agent:x:1000:1000:Coding agent:/home/agent:/bin/bash\n"},
-        {"etc/group", "agent:x:1000:\n"},
-        {"etc/shadow", "agent:*:20000:0:99999:7:::\n"},
-        {"etc/gshadow", "agent:*::\n"},
+        {"etc/passwd", "agent:x:1000:1000:Coding agent:/home/agent:/bin/bash\n", false},
+        {"etc/group", "agent:x:1000:\n", false},
+        {"etc/shadow", "agent:*:20000:0:99999:7:::\n", true},
+        {"etc/gshadow", "agent:*::\n", true},
     };
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
-        int result = tree_append_line(root_fd, lines[i].path, lines[i].line, err);
+        int result =
+            tree_append_line(root_fd, lines[i].path, lines[i].line, lines[i].is_optional, err);
         if (result < 0)
             return result;
     }
