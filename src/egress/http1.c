@@ -351,3 +351,25 @@ int http1_target_split(struct http1_text target, const char *scheme,
                     : (struct http1_text){authority + authority_len, left - authority_len};
     return 0;
 }
+
+int http1_answer_framing(const struct egress_header *headers, size_t count,
+                         enum egress_body *ret_kind, uint64_t *ret_length, struct err *err)
+{
+    size_t lengths = 0;
+    size_t codings = 0;
+    uint64_t length = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct http1_text value = {headers[i].value, headers[i].value_len};
+        if (http1_name_is(&headers[i], "content-length")) {
+            if (lengths++ || http1_length_parse(value.data, value.len, &length))
+                return err_set(err, EBADMSG, "the upstream's answer has a bad Content-Length");
+        } else if (http1_name_is(&headers[i], "transfer-encoding")) {
+            if (codings++ || !text_is(value, "chunked"))
+                return err_set(err, EBADMSG, "the upstream's answer is in an unknown coding");
+        }
+    }
+    /* RFC 9112 6.3: Transfer-Encoding overrides; the length is then not passed on. */
+    *ret_kind = codings ? EGRESS_BODY_CHUNKED : lengths ? EGRESS_BODY_LENGTH : EGRESS_BODY_NONE;
+    *ret_length = codings ? 0 : length;
+    return 0;
+}

@@ -65,6 +65,11 @@ int http1_field_parse(const char *line, size_t len, struct egress_header *ret, s
 /* Content-Length: digits alone. 0 or -EBADMSG. */
 int http1_length_parse(const char *data, size_t len, uint64_t *ret);
 
+/* Where an answer's body ends, by its headers: chunked, a length, or EGRESS_BODY_NONE: neither is
+ * given. -EBADMSG: two lengths, or a transfer coding other than chunked. */
+int http1_answer_framing(const struct egress_header *headers, size_t count,
+                         enum egress_body *ret_kind, uint64_t *ret_length, struct err *err);
+
 /* How far a request's body has been read. */
 struct http1_body {
     enum egress_body kind;

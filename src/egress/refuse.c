@@ -14,6 +14,7 @@ static const struct {
     {400, "Bad Request"},
     {403, "Forbidden"},
     {405, "Method Not Allowed"},
+    {408, "Request Timeout"},
     {414, "URI Too Long"},
     {417, "Expectation Failed"},
     {421, "Misdirected Request"},

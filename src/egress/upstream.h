@@ -40,7 +40,7 @@ struct egress_request {
     size_t header_count;
     enum egress_body body;
     uint64_t body_length;
-    bool upgrade; /* wants to become a byte tunnel on 101 */
+    bool expects_continue; /* Expect: 100-continue goes along; what comes of it is told by `head` */
 };
 
 struct egress_exchange_events {
@@ -49,6 +49,8 @@ struct egress_exchange_events {
                  size_t count);
     /* Body bytes. Returns false to pause: the same bytes are given again after resume. */
     bool (*body)(void *ctx, const char *data, size_t len);
+    /* Trailers of a chunked answer, before `end`. */
+    void (*trailers)(void *ctx, const struct egress_header *headers, size_t count);
     /* There is room for more of the request's body. */
     void (*writable)(void *ctx);
     /* The end; after it the exchange is gone. reason NULL: the answer is complete; else the cause:

@@ -1,0 +1,355 @@
+/*
+ * The life of a sandbox's connection: phases, clocks, end. Process: paddock-egress. Invariants: all
+ * moving of bytes is in conn_turn; a connection is freed only after libuv has closed its three
+ * handles; a request in flight has its audit line before its connection ends.
+ */
+#include "egress/conn.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "egress/ca.h"
+
+/* Heads are read whole, and one more read behind them. */
+#define IN_BYTES (LIMIT_EGRESS_HEAD_BYTES + 32 * 1024)
+/* The queue's limit is looked at before libcurl's bytes are added, and heads come on top. */
+#define OUT_BYTES (LIMIT_EGRESS_QUEUE_BYTES + LIMIT_EGRESS_ANSWER_HEAD_BYTES + 64 * 1024)
+/* Reads in one turn, so that one connection cannot hold up the loop. */
+#define READS_PER_TURN 16
+/* What an idle connection may keep of its buffers. */
+#define KEPT_BYTES (32 * 1024)
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+    struct egress_conn *conn = handle->data;
+    if (--conn->open_handles > 0)
+        return;
+    buf_free(&conn->in);
+    buf_free(&conn->out);
+    egress_sandbox_unref(conn->sandbox);
+    free(conn);
+}
+
+void conn_close(struct egress_conn *conn)
+{
+    if (conn->phase == CONN_CLOSED)
+        return;
+    if (conn->phase == CONN_EXCHANGE && conn->finish == FINISH_NONE) {
+        conn_audit(conn, "allowed", "the connection ended before the answer did", "client");
+        conn->finish = FINISH_RESET;
+    }
+    conn->phase = CONN_CLOSED;
+    conn_request_clear(&conn->request);
+    uv_poll_stop(&conn->poll);
+    if (conn->finish == FINISH_RESET) {
+        struct linger reset = {.l_onoff = 1, .l_linger = 0};
+        setsockopt(conn->fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    }
+    SSL_free(conn->ssl);
+    conn->ssl = NULL;
+    close(conn->fd);
+    conn->fd = -1;
+    egress_sandbox_remove_conn(conn->sandbox, conn);
+    uv_close((uv_handle_t *)&conn->poll, on_handle_closed);
+    uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
+    uv_close((uv_handle_t *)&conn->turn, on_handle_closed);
+}
+
+static void on_deadline(struct egress_conn *conn)
+{
+    struct refusal refusal;
+    switch (conn->phase) {
+    case CONN_EXCHANGE:
+        if (conn->finish == FINISH_NONE) {
+            conn_fail(conn, 504, "no byte came or went for too long", "limit");
+            conn_ask_turn(conn);
+            return;
+        }
+        conn->finish = FINISH_RESET; /* the answer was not taken */
+        break;
+    case CONN_HEAD:
+        if (conn->has_head_bytes) {
+            refuse_with(408, "the request's head took too long", &refusal);
+            conn_answer_refusal(conn, &refusal, "refused");
+            conn_ask_turn(conn);
+            return;
+        }
+        break;
+    case CONN_HANDSHAKE:
+    case CONN_LINGER:
+    case CONN_CLOSED:
+        break;
+    }
+    conn_close(conn);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+    struct egress_conn *conn = timer->data;
+    conn->timer_is_at = 0;
+    uint64_t now = uv_now(conn->egress->loop);
+    if (now >= conn->deadline)
+        on_deadline(conn);
+    else
+        conn_set_deadline(conn, (int64_t)(conn->deadline - now));
+}
+
+/* The timer is moved only when it would look too late: a deadline that moves on costs nothing. */
+void conn_set_deadline(struct egress_conn *conn, int64_t ms)
+{
+    conn->deadline = uv_now(conn->egress->loop) + (uint64_t)ms;
+    if (conn->timer_is_at && conn->timer_is_at <= conn->deadline)
+        return;
+    conn->timer_is_at = conn->deadline;
+    uv_timer_start(&conn->timer, on_timer, (uint64_t)ms, 0);
+}
+
+void conn_touch(struct egress_conn *conn)
+{
+    if (conn->phase == CONN_EXCHANGE)
+        conn_set_deadline(conn, conn->egress->idle_ms);
+}
+
+static void begin_head(struct egress_conn *conn)
+{
+    int64_t keep_ms = conn->egress->idle_ms < LIMIT_EGRESS_KEEP_ALIVE_MS
+                          ? conn->egress->idle_ms
+                          : LIMIT_EGRESS_KEEP_ALIVE_MS;
+    conn->phase = CONN_HEAD;
+    conn->finish = FINISH_NONE;
+    conn->has_head_bytes = false;
+    conn_set_deadline(conn, keep_ms);
+    if (conn->out.capacity > KEPT_BYTES)
+        buf_free(&conn->out);
+    if (conn->in.capacity > KEPT_BYTES && conn->in.len == conn->in_used) {
+        buf_free(&conn->in);
+        conn->in_used = 0;
+    }
+}
+
+static void begin_linger(struct egress_conn *conn)
+{
+    conn_shut_down_output(conn);
+    conn->phase = CONN_LINGER;
+    conn_set_deadline(conn, LIMIT_EGRESS_LINGER_MS);
+}
+
+static bool has_input(const struct egress_conn *conn)
+{
+    return conn->in_used < conn->in.len;
+}
+
+/* Uses what was read. Returns true when more may be read. */
+static bool use_input(struct egress_conn *conn)
+{
+    switch (conn->phase) {
+    case CONN_HEAD:
+        if (!has_input(conn))
+            return true;
+        if (!conn->has_head_bytes) {
+            conn->has_head_bytes = true;
+            conn_set_deadline(conn, LIMIT_EGRESS_HEAD_MS);
+        }
+        return conn_take_head(conn) == HTTP1_MORE;
+    case CONN_EXCHANGE:
+        conn_feed_body(conn);
+        return conn->request.exchange && !conn->request.body.is_done && !has_input(conn);
+    case CONN_LINGER:
+        conn->lingered_bytes += conn->in.len - conn->in_used;
+        buf_clear(&conn->in);
+        conn->in_used = 0;
+        return conn->lingered_bytes < LIMIT_EGRESS_LINGER_BYTES;
+    case CONN_HANDSHAKE:
+    case CONN_CLOSED:
+        break;
+    }
+    return false;
+}
+
+/* Reads and uses until the socket has no more, or no more is wanted. */
+static void pump(struct egress_conn *conn)
+{
+    for (int reads = 0; reads <= READS_PER_TURN; reads++) {
+        enum conn_phase before;
+        bool wants_more;
+        do { /* a head that was taken may have its body behind it */
+            before = conn->phase;
+            wants_more = use_input(conn);
+        } while (conn->phase != before);
+        if (!wants_more) {
+            if (conn->phase == CONN_LINGER)
+                conn_close(conn);
+            return;
+        }
+        enum conn_io result = conn_read(conn);
+        if (result == CONN_IO_WAIT)
+            return;
+        if (result != CONN_IO_DONE) {
+            conn_close(conn);
+            return;
+        }
+        conn_touch(conn);
+    }
+}
+
+/* Everything was written: what the finish asks for. Returns true when input may be used again. */
+static bool apply_finish(struct egress_conn *conn)
+{
+    switch (conn->finish) {
+    case FINISH_NONE:
+        return false;
+    case FINISH_KEEP:
+        conn_request_clear(&conn->request);
+        begin_head(conn);
+        return true;
+    case FINISH_CLOSE:
+        conn_request_clear(&conn->request);
+        begin_linger(conn);
+        return true;
+    case FINISH_RESET:
+        conn_close(conn);
+        return false;
+    }
+    return false;
+}
+
+/* Writes the queue. Returns false when the connection is gone. */
+static bool flush(struct egress_conn *conn)
+{
+    if (conn_flush(conn) == CONN_IO_FAILED) {
+        conn_close(conn);
+        return false;
+    }
+    struct conn_request *request = &conn->request;
+    if (request->is_paused && request->exchange && conn->out.len < LIMIT_EGRESS_QUEUE_BYTES / 2) {
+        request->is_paused = false;
+        egress_exchange_resume(request->exchange);
+    }
+    return true;
+}
+
+static void update_poll(struct egress_conn *conn);
+
+void conn_turn(struct egress_conn *conn)
+{
+    if (conn->phase == CONN_HANDSHAKE) {
+        enum conn_io result = conn_handshake(conn);
+        if (result == CONN_IO_DONE) {
+            begin_head(conn);
+        } else if (result != CONN_IO_WAIT) {
+            conn_close(conn);
+            return;
+        }
+    }
+    bool goes_on = conn->phase != CONN_HANDSHAKE;
+    while (goes_on) {
+        pump(conn);
+        if (conn->phase == CONN_CLOSED || !flush(conn))
+            return;
+        goes_on = conn->phase == CONN_EXCHANGE && conn->out.len == 0 && apply_finish(conn);
+        if (conn->phase == CONN_CLOSED)
+            return;
+    }
+    update_poll(conn);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    uv_prepare_stop(prepare);
+    conn_turn(prepare->data);
+}
+
+void conn_ask_turn(struct egress_conn *conn)
+{
+    uv_prepare_start(&conn->turn, on_prepare);
+}
+
+/* In an exchange the peer's FIN (or reset) means that nobody waits for the answer any more: the
+ * upstream is cancelled. A TLS close_notify alone is a half-close, and is served. */
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct egress_conn *conn = poll->data;
+    bool is_gone = status < 0 || (events & UV_DISCONNECT);
+    if (is_gone && conn->phase == CONN_EXCHANGE)
+        conn_close(conn);
+    else if (status < 0)
+        conn_close(conn);
+    else
+        conn_turn(conn);
+}
+
+static void update_poll(struct egress_conn *conn)
+{
+    const struct conn_request *request = &conn->request;
+    int events = 0;
+    if (conn->phase == CONN_EXCHANGE)
+        events |= UV_DISCONNECT;
+    if (conn->phase != CONN_EXCHANGE ||
+        (request->exchange && !request->body.is_done && !has_input(conn)))
+        events |= UV_READABLE;
+    if (conn->out_used < conn->out.len || conn->read_wants_write)
+        events |= UV_WRITABLE;
+    if (events == conn->poll_events)
+        return;
+    conn->poll_events = events;
+    if (uv_poll_start(&conn->poll, events, on_poll))
+        conn_close(conn);
+}
+
+static int conn_open_tls(struct egress_conn *conn)
+{
+    conn->ssl = SSL_new(egress_ca_server_context(conn->egress->ca));
+    return conn->ssl && SSL_set_fd(conn->ssl, conn->fd) == 1 ? 0 : -ENOMEM;
+}
+
+static int conn_init(struct egress_conn *conn)
+{
+    int on = 1;
+    setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    if (conn->is_tls && conn_open_tls(conn))
+        return -ENOMEM;
+    if (uv_poll_init_socket(conn->egress->loop, &conn->poll, conn->fd))
+        return -EIO;
+    uv_timer_init(conn->egress->loop, &conn->timer);
+    uv_prepare_init(conn->egress->loop, &conn->turn);
+    conn->poll.data = conn->timer.data = conn->turn.data = conn;
+    conn->open_handles = 3;
+    return 0;
+}
+
+void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls)
+{
+    struct egress_conn *conn = calloc(1, sizeof(*conn));
+    if (!conn) {
+        close(fd);
+        return;
+    }
+    conn->egress = egress;
+    conn->fd = fd;
+    conn->is_tls = is_tls;
+    conn->in = BUF_INIT(IN_BYTES);
+    conn->out = BUF_INIT(OUT_BYTES);
+    if (conn_init(conn)) {
+        SSL_free(conn->ssl);
+        close(fd);
+        free(conn);
+        return;
+    }
+    conn->sandbox = egress_sandbox_ref(sandbox);
+    egress_sandbox_add_conn(sandbox, conn);
+    if (is_tls) {
+        conn->phase = CONN_HANDSHAKE;
+        conn_set_deadline(conn, LIMIT_EGRESS_HANDSHAKE_MS);
+    } else {
+        begin_head(conn);
+    }
+    update_poll(conn);
+}
+
+void egress_conn_close_all(struct egress_sandbox *sandbox)
+{
+    egress_sandbox_each_conn(sandbox, conn_close);
+}
