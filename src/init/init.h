@@ -1,0 +1,110 @@
+/*
+ * PID 1 of a sandbox: parts of one process, for this folder only. Everything runs in one thread on
+ * one epoll loop, in memory that is there from the start; nothing waits but the fork of a program
+ * for its exec. Who may be heard: the supervisor (socket, init.sock), and the kernel.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "ipc/ipc.h"
+#include "sandbox/init_fds.h"
+#include "task/record.h"
+#include "util/err.h"
+
+/* --- loop.c */
+
+/* Runs until the sandbox is stopped. Returns the exit status. */
+int init_run(const char *boot_id);
+
+/* What an epoll event belongs to. */
+enum init_source { SOURCE_SIGNALS, SOURCE_LISTEN, SOURCE_LINK, SOURCE_STDOUT, SOURCE_STDERR };
+int loop_watch(int fd, enum init_source source, uint32_t events, struct err *err);
+void loop_rewatch(int fd, enum init_source source, uint32_t events);
+void loop_unwatch(int fd);
+int64_t loop_now_ms(void);   /* CLOCK_MONOTONIC */
+int64_t clock_unix_ms(void); /* CLOCK_REALTIME */
+const char *loop_boot_id(void);
+void loop_reap(void); /* every child that has ended */
+void loop_stop(int64_t grace_ms);
+bool loop_is_stopping(void);
+
+/* --- link.c: the supervisor */
+
+/* Takes the socket over as the supervisor's; `greeted`: it knows us, nothing need be asked first.
+ */
+void link_open(int sock, bool greeted);
+void link_accept(void);
+void link_receive(void); /* handles every message that is there */
+void link_flush(void);
+/* Sends, or keeps until the peer reads. The descriptors stay the caller's. */
+void link_send(enum ipc_type type, uint64_t id, const void *body, const int *fds, size_t fd_count);
+void link_send_status(uint64_t id, int code, const char *text);
+void link_greet(uint64_t id); /* INIT_STATE, then what was kept */
+
+/* --- spawn.c: a program */
+
+struct spawn_request {
+    int spec_fd;
+    int prompt_fd; /* -1: none */
+    int procs_fd;  /* cgroup.procs of its group; -1: none */
+    uint32_t user; /* EXEC_AS_* */
+};
+struct spawned {
+    pid_t pid; /* leader of a session of its own */
+    int stdout_fd, stderr_fd;
+};
+/* Starts it, with stdin /dev/null and two pipes that its user owns. Returns when it has been
+ * executed, or -errno with the reason why it could not. The descriptors of the request stay the
+ * caller's, those of *ret are the caller's. */
+int spawn_program(const struct spawn_request *request, struct spawned *ret, struct err *err);
+
+/* spawn_child.c: the forked child; ends in exec or says why not through report_fd. */
+struct spawn_plan {
+    const struct spawn_request *request;
+    const char *cwd;
+    char *const *argv;
+    char *const *environment;
+    int stdout_fd, stderr_fd, report_fd;
+};
+struct spawn_report {
+    int code;
+    char text[256];
+};
+_Noreturn void spawn_run_child(const struct spawn_plan *plan);
+
+/* --- log.c: what a task prints */
+
+struct init_log {
+    int pipe_fd; /* -1: closed */
+    int file_fd;
+    int64_t written;
+    bool is_cut;
+};
+/* Moves what is in the pipe to the file. True when something was appended. */
+bool log_pump(struct init_log *log);
+void log_close(struct init_log *log);
+
+/* --- task.c */
+
+void task_start(struct ipc_message *message);
+void task_cancel(const struct ipc_message *message);
+void task_watch(struct ipc_message *message);
+void task_fill_state(struct msg_init_state *ret);
+bool task_has_ended(pid_t pid, int status); /* false: it is not the task's */
+void task_pump(enum init_source source);
+void task_stop(int64_t grace_ms);
+int64_t task_timer_ms(void); /* when task_on_timer is due, by loop_now_ms; INT64_MAX: never */
+void task_on_timer(void);
+
+/* --- exec.c */
+
+void exec_start(struct ipc_message *message);
+bool exec_has_ended(pid_t pid, int status);
+uint32_t exec_count(void);
+
+/* How a process ended, by its wait status. */
+void end_from_status(int status, struct task_end *ret);

@@ -1,0 +1,173 @@
+/* Starts a program that the supervisor asked for; see init.h. The spec is foreign: it is decoded by
+ * task/spec.h from a sealed memfd, so that nobody changes it while it is read. */
+#include "task/spec.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "init/init.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+#define AGENT_ID 1000
+#define BASE_ENVIRONMENT_MAX 256
+
+extern char **environ;
+
+/* Room for one program's strings; a program is started at a time. */
+static struct {
+    char spec[LIMIT_SPEC_BYTES];
+    char prompt[LIMIT_PROMPT_BYTES + 1];
+    const char *environment[BASE_ENVIRONMENT_MAX + LIMIT_SPEC_STRINGS + 2];
+    struct spec decoded;
+} room;
+
+static int read_sealed(int fd, char *data, size_t max, const char *what, struct err *err)
+{
+    struct stat st;
+    if (!fd_is_sealed(fd) || fstat(fd, &st) < 0)
+        return err_set(err, EINVAL, "the %s is not in a sealed memfd", what);
+    if (st.st_size < 0 || (size_t)st.st_size > max)
+        return err_set(err, EMSGSIZE, "the %s is longer than %zu bytes", what, max);
+    ssize_t n = pread(fd, data, (size_t)st.st_size, 0);
+    if (n != st.st_size)
+        return err_set(err, EIO, "cannot read the %s", what);
+    return (int)n;
+}
+
+static int decode(const struct spawn_request *request, struct err *err)
+{
+    struct spec *spec = &room.decoded;
+    int len = read_sealed(request->spec_fd, room.spec, sizeof(room.spec), "spec", err);
+    if (len < 0)
+        return len;
+    int result = spec_decode(room.spec, (size_t)len, spec, err);
+    if (result < 0 || spec->prompt == SPEC_NO_PROMPT)
+        return result;
+    if (request->prompt_fd < 0)
+        return err_set(err, EINVAL, "the spec wants a prompt and there is none");
+    len = read_sealed(request->prompt_fd, room.prompt, LIMIT_PROMPT_BYTES, "prompt", err);
+    if (len < 0)
+        return len;
+    if (memchr(room.prompt, '\0', (size_t)len))
+        return err_set(err, EINVAL, "the prompt holds a NUL byte");
+    room.prompt[len] = '\0';
+    spec->argv[spec->prompt] = room.prompt;
+    return 0;
+}
+
+/* True when an entry of the list sets the variable that `entry` sets. */
+static bool is_set_in(const char *const *list, const char *entry)
+{
+    size_t len = strcspn(entry, "=") + 1;
+    for (; *list; list++)
+        if (strncmp(*list, entry, len) == 0)
+            return true;
+    return false;
+}
+
+/* The base environment (ours), less what the spec sets, and the spec's. */
+static void merge_environment(uint32_t user)
+{
+    static const char *const root_home[] = {"HOME=/root", NULL};
+    const char *const *added = room.decoded.envp;
+    size_t count = 0;
+    if (user == EXEC_AS_ROOT && !is_set_in(added, root_home[0]))
+        room.environment[count++] = root_home[0];
+    for (char **entry = environ; *entry && count < BASE_ENVIRONMENT_MAX; entry++) {
+        bool is_home = user == EXEC_AS_ROOT && is_set_in(root_home, *entry);
+        if (!is_home && !is_set_in(added, *entry))
+            room.environment[count++] = *entry;
+    }
+    for (uint32_t i = 0; i < room.decoded.envc; i++)
+        room.environment[count++] = added[i];
+    room.environment[count] = NULL;
+}
+
+struct pipe_pair {
+    int read_fd, write_fd;
+};
+
+static void close_pair(const struct pipe_pair *pair)
+{
+    cleanup_fd_at(&pair->read_fd);
+    cleanup_fd_at(&pair->write_fd);
+}
+
+#define cleanup_pair __attribute__((cleanup(close_pair)))
+
+static int make_pipe(struct pipe_pair *ret, struct err *err)
+{
+    int fds[2];
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot make a pipe");
+    *ret = (struct pipe_pair){fds[0], fds[1]};
+    return 0;
+}
+
+/* A pipe that belongs to the program's user: else it cannot open its own /dev/stdout. */
+static int make_output(uint32_t user, struct pipe_pair *ret, struct err *err)
+{
+    int result = make_pipe(ret, err);
+    if (result < 0 || user == EXEC_AS_ROOT)
+        return result;
+    if (fchown(ret->write_fd, AGENT_ID, AGENT_ID) < 0)
+        return err_errno(err, errno, "cannot give a pipe to the program's user");
+    return 0;
+}
+
+/* Waits until the child has executed the program (the pipe closes) or says why it cannot. */
+static int read_report(int fd, struct err *err)
+{
+    struct spawn_report report = {0};
+    ssize_t n;
+    do
+        n = read(fd, &report, sizeof(report));
+    while (n < 0 && errno == EINTR);
+    if (n == 0)
+        return 0;
+    if (n != sizeof(report) || report.code <= 0)
+        return err_set(err, EIO, "the program's process broke off");
+    report.text[sizeof(report.text) - 1] = '\0';
+    return err_set(err, report.code, "%s", report.text);
+}
+
+int spawn_program(const struct spawn_request *request, struct spawned *ret, struct err *err)
+{
+    cleanup_pair struct pipe_pair out = {-1, -1};
+    cleanup_pair struct pipe_pair error = {-1, -1};
+    cleanup_pair struct pipe_pair report = {-1, -1};
+    int result = decode(request, err);
+    if (result == 0)
+        result = make_output(request->user, &out, err);
+    if (result == 0)
+        result = make_output(request->user, &error, err);
+    if (result == 0)
+        result = make_pipe(&report, err);
+    if (result < 0)
+        return result;
+    merge_environment(request->user);
+    struct spawn_plan plan = {
+        .request = request,
+        .cwd = room.decoded.cwd,
+        /* execve(2) changes neither the arrays nor the strings. */
+        .argv = (char *const *)(uintptr_t)room.decoded.argv,
+        .environment = (char *const *)(uintptr_t)room.environment,
+        .stdout_fd = out.write_fd,
+        .stderr_fd = error.write_fd,
+        .report_fd = report.write_fd,
+    };
+    pid_t pid = fork();
+    if (pid == 0)
+        spawn_run_child(&plan);
+    if (pid < 0)
+        return err_errno(err, errno, "cannot make a process");
+    close(TAKE_FD(report.write_fd));
+    result = read_report(report.read_fd, err);
+    if (result < 0)
+        return result; /* the child is reaped as an orphan */
+    *ret = (struct spawned){pid, TAKE_FD(out.read_fd), TAKE_FD(error.read_fd)};
+    return 0;
+}

@@ -1,0 +1,320 @@
+/*
+ * The one task of a sandbox: its process, its logs, its end. Everything is recorded in the task
+ * folder, through a mount that only this process has, before the supervisor is told: whoever comes
+ * later finds on disk what was true. The order of the files is exit-code last, since it is the one
+ * that says that the task has ended.
+ */
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "init/init.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/limits.h"
+
+#define LOGS 2
+/* At the end of a task, more than a pipe can hold: a child that goes on printing holds up nothing.
+ */
+#define DRAIN_TURNS 4
+
+static struct {
+    enum task_state state;
+    pid_t pid;
+    struct task_end end;
+    int kill_fd, oom_fd;
+    uint64_t oom_before;
+    int64_t deadline_at_ms;    /* by loop_now_ms; INT64_MAX: none */
+    int64_t kill_at_ms;        /* end of the grace; INT64_MAX: it is not being ended */
+    enum task_end_kind ending; /* why it is being ended: CANCELLED or DEADLINE; or NONE */
+    struct init_log logs[LOGS];
+    int watchers[LIMIT_TASK_WATCHERS];
+    size_t watcher_count;
+} task = {.state = TASK_NONE,
+          .kill_fd = -1,
+          .oom_fd = -1,
+          .deadline_at_ms = INT64_MAX,
+          .kill_at_ms = INT64_MAX,
+          .logs = {{.pipe_fd = -1, .file_fd = -1}, {.pipe_fd = -1, .file_fd = -1}}};
+
+static const char *const log_names[LOGS] = {"stdout.log", "stderr.log"};
+
+void task_fill_state(struct msg_init_state *ret)
+{
+    ret->task = task.state;
+    ret->end = task.end;
+    ret->task_pid = task.state == TASK_RUNNING ? task.pid : 0;
+}
+
+/* The number in the line "oom_kill N" of memory.events (v2) or memory.oom_control (v1). */
+static uint64_t read_oom_kills(void)
+{
+    char text[1024];
+    ssize_t n = task.oom_fd < 0 ? -1 : pread(task.oom_fd, text, sizeof(text) - 1, 0);
+    if (n <= 0)
+        return 0;
+    text[n] = '\0';
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, "oom_kill ", 9) == 0)
+            return strtoull(line + 9, NULL, 10);
+    }
+    return 0;
+}
+
+static void close_watchers(void)
+{
+    for (size_t i = 0; i < task.watcher_count; i++)
+        close(task.watchers[i]);
+    task.watcher_count = 0;
+}
+
+/* A byte for each watcher; a full pipe has bytes enough, a broken one goes. */
+static void tell_watchers(void)
+{
+    for (size_t i = 0; i < task.watcher_count;) {
+        if (write(task.watchers[i], "", 1) < 0 && errno == EPIPE) {
+            close(task.watchers[i]);
+            task.watchers[i] = task.watchers[--task.watcher_count];
+        } else {
+            i++;
+        }
+    }
+}
+
+void task_pump(enum init_source source)
+{
+    if (log_pump(&task.logs[source == SOURCE_STDERR]))
+        tell_watchers();
+}
+
+/* What the last task left: its files would be taken for the new one's, its pipes may still be held
+ * by processes that it left behind. */
+static int clear_last(struct err *err)
+{
+    static const char *const names[] = {"exit-code",  "end.json",   "pid",
+                                        "stdout.log", "stderr.log", "outcome.json"};
+    for (size_t i = 0; i < LOGS; i++)
+        log_close(&task.logs[i]);
+    cleanup_fd_at(&task.kill_fd);
+    cleanup_fd_at(&task.oom_fd);
+    task.kill_fd = task.oom_fd = -1;
+    for (size_t i = 0; i < ARRAY_LEN(names); i++)
+        if (unlinkat(INIT_FD_TASK_FOLDER, names[i], 0) < 0 && errno != ENOENT)
+            return err_errno(err, errno, "cannot remove the last task's %s", names[i]);
+    return 0;
+}
+
+/* Without O_APPEND, which splice(2) refuses. */
+static int open_logs(struct err *err)
+{
+    for (size_t i = 0; i < LOGS; i++) {
+        int fd = openat(INIT_FD_TASK_FOLDER, log_names[i],
+                        O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+        if (fd < 0)
+            return err_errno(err, errno, "cannot create %s", log_names[i]);
+        task.logs[i] = (struct init_log){.pipe_fd = -1, .file_fd = fd};
+    }
+    return 0;
+}
+
+static int watch_pipes(const struct spawned *program, struct err *err)
+{
+    task.logs[0].pipe_fd = program->stdout_fd;
+    task.logs[1].pipe_fd = program->stderr_fd;
+    for (size_t i = 0; i < LOGS; i++) {
+        int fd = task.logs[i].pipe_fd;
+        fd_set_nonblock(fd, true);
+        int result = loop_watch(fd, i ? SOURCE_STDERR : SOURCE_STDOUT, EPOLLIN, err);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static int write_pid(struct err *err)
+{
+    char text[64];
+    int len = snprintf(text, sizeof(text), "%d %s\n", (int)task.pid, loop_boot_id());
+    return fd_write_file_atomic(INIT_FD_TASK_FOLDER, "pid", 0644, text, (size_t)len, err);
+}
+
+static void kill_group(void)
+{
+    if (task.kill_fd >= 0 && pwrite(task.kill_fd, "1", 1, 0) == 1)
+        return;
+    if (task.state == TASK_RUNNING) /* no cgroups here: its session, as far as it is one group */
+        kill(-task.pid, SIGKILL);
+}
+
+/* Starts it and fills in what is known of it. On error nothing runs. */
+static int run(const struct spawn_request *request, int64_t deadline_ms, struct err *err)
+{
+    int result = clear_last(err);
+    if (result == 0)
+        result = open_logs(err);
+    struct spawned program;
+    if (result == 0)
+        result = spawn_program(request, &program, err);
+    if (result < 0)
+        return result;
+    task.state = TASK_RUNNING;
+    task.pid = program.pid;
+    task.ending = TASK_END_NONE;
+    task.kill_at_ms = INT64_MAX;
+    task.deadline_at_ms = deadline_ms > 0 ? loop_now_ms() + deadline_ms : INT64_MAX;
+    result = watch_pipes(&program, err);
+    if (result == 0)
+        result = write_pid(err);
+    if (result < 0) {
+        kill(-task.pid, SIGKILL); /* reaped as an orphan */
+        task.state = TASK_NONE;
+    }
+    return result;
+}
+
+static const char *refusal(void)
+{
+    if (task.state == TASK_RUNNING)
+        return "a task is already running";
+    return loop_is_stopping() ? "the sandbox is being stopped" : NULL;
+}
+
+void task_start(struct ipc_message *message)
+{
+    struct msg_init_started started = {0};
+    struct err err = {0};
+    const char *why_not = refusal();
+    int result = why_not ? err_set(&err, EBUSY, "%s", why_not) : 0;
+    if (result == 0) {
+        struct spawn_request request = {
+            .spec_fd = message->fd_count > 0 ? message->fds[0] : -1,
+            .prompt_fd = message->fd_count > 1 ? message->fds[1] : -1,
+            .procs_fd = message->fd_count > 2 ? message->fds[2] : -1,
+            .user = EXEC_AS_AGENT,
+        };
+        int64_t started_ms = clock_unix_ms();
+        result = run(&request, IPC_BODY(message, msg_init_task)->deadline_ms, &err);
+        task.end = (struct task_end){.started_ms = started_ms};
+        task.kill_fd = ipc_take_fd(message, 3);
+        task.oom_fd = ipc_take_fd(message, 4);
+        task.oom_before = read_oom_kills();
+    }
+    started.code = -result;
+    started.pid = result == 0 ? task.pid : 0;
+    IPC_SET_TEXT(started.text, err.message);
+    link_send(IPC_INIT_STARTED, message->header.id, &started, NULL, 0);
+}
+
+/* How it ended, from the wait status and why it was being ended. */
+static void judge(int status)
+{
+    struct task_end *end = &task.end;
+    end_from_status(status, end);
+    end->ended_ms = clock_unix_ms();
+    end->oom_kills = (uint32_t)(read_oom_kills() - task.oom_before);
+    end->log_cut = (task.logs[0].is_cut ? 1U : 0) | (task.logs[1].is_cut ? 2U : 0);
+    if (task.ending != TASK_END_NONE)
+        end->kind = (int32_t)task.ending;
+    else if (end->kind == TASK_END_SIGNALED && end->code == SIGKILL && end->oom_kills)
+        end->kind = TASK_END_OOM;
+}
+
+/* A full disk must not hide the end from the supervisor, who gets it in the message as well. */
+static void record(int status)
+{
+    char json[TASK_END_JSON_MAX];
+    char code[16];
+    size_t json_len = task_end_write(&task.end, json);
+    int shell_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    int code_len = snprintf(code, sizeof(code), "%d\n", shell_code);
+    if (fd_write_file_atomic(INIT_FD_TASK_FOLDER, "end.json", 0644, json, json_len, NULL) == 0)
+        fd_write_file_atomic(INIT_FD_TASK_FOLDER, "exit-code", 0644, code, (size_t)code_len, NULL);
+}
+
+bool task_has_ended(pid_t pid, int status)
+{
+    if (task.state != TASK_RUNNING || pid != task.pid)
+        return false;
+    /* All that it wrote itself is in the pipes. What a child of its writes later is still taken
+     * until the next task, but nobody waits for it. */
+    for (size_t i = 0; i < LOGS; i++)
+        for (int turn = 0; turn < DRAIN_TURNS && log_pump(&task.logs[i]); turn++)
+            ;
+    if (task.ending != TASK_END_NONE)
+        kill_group();
+    judge(status);
+    record(status);
+    task.state = TASK_ENDED;
+    task.deadline_at_ms = task.kill_at_ms = INT64_MAX;
+    close_watchers();
+    struct msg_init_ended ended = {.end = task.end};
+    link_send(IPC_INIT_TASK_ENDED, 0, &ended, NULL, 0);
+    return true;
+}
+
+static void end_task(enum task_end_kind why, int64_t grace_ms)
+{
+    int64_t at = loop_now_ms() + (grace_ms > 0 ? grace_ms : 0);
+    if (task.ending == TASK_END_NONE) {
+        task.ending = why;
+        kill(-task.pid, SIGTERM);
+    }
+    if (at < task.kill_at_ms)
+        task.kill_at_ms = at;
+}
+
+void task_cancel(const struct ipc_message *message)
+{
+    loop_reap(); /* one that has ended by itself keeps its own outcome */
+    if (task.state != TASK_RUNNING) {
+        link_send_status(message->header.id, ESRCH, "no task is running");
+        return;
+    }
+    end_task(TASK_END_CANCELLED, IPC_BODY(message, msg_init_grace)->grace_ms);
+    link_send_status(message->header.id, 0, "");
+}
+
+void task_stop(int64_t grace_ms)
+{
+    loop_reap();
+    if (task.state == TASK_RUNNING)
+        end_task(TASK_END_CANCELLED, grace_ms);
+}
+
+int64_t task_timer_ms(void)
+{
+    if (task.state != TASK_RUNNING)
+        return INT64_MAX;
+    return task.kill_at_ms < task.deadline_at_ms ? task.kill_at_ms : task.deadline_at_ms;
+}
+
+void task_on_timer(void)
+{
+    int64_t now = loop_now_ms();
+    if (task.deadline_at_ms <= now) {
+        task.deadline_at_ms = INT64_MAX;
+        end_task(TASK_END_DEADLINE, LIMIT_STOP_GRACE_MS);
+    }
+    if (task.kill_at_ms <= now) {
+        task.kill_at_ms = INT64_MAX;
+        kill_group();
+    }
+}
+
+void task_watch(struct ipc_message *message)
+{
+    cleanup_fd int fd = ipc_take_fd(message, 0);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode) || fd_set_nonblock(fd, true) < 0)
+        return;
+    if (task.state != TASK_RUNNING || task.watcher_count == LIMIT_TASK_WATCHERS)
+        return; /* the pipe closes: there is nothing to wait for */
+    task.watchers[task.watcher_count++] = TAKE_FD(fd);
+}

@@ -1,0 +1,53 @@
+/*
+ * Control groups of instances and jails, below a folder of this STATE in each hierarchy. Limits go
+ * where the controllers are (v2, or v1 hierarchies); killing goes through a v2 tree always, which
+ * needs no controllers. Supervisor only. cgroups(7).
+ */
+#pragma once
+
+#include <stdbool.h>
+
+#include "sandbox/host.h"
+#include "sandbox/instance.h"
+#include "util/err.h"
+
+enum cgroup_controller { CGROUP_MEMORY, CGROUP_CPU, CGROUP_PIDS, CGROUP_CONTROLLERS };
+
+struct cgroups {
+    enum cgroup_layout layout;
+    int v2_fd;                     /* our folder of the v2 tree; -1: none */
+    int v1_fd[CGROUP_CONTROLLERS]; /* our folders of the v1 hierarchies; -1: not there */
+    bool v2_has[CGROUP_CONTROLLERS];
+    char folder[32]; /* name of our folder */
+};
+
+/* What a new process needs to be in its group from the beginning. */
+struct cgroup_entry {
+    int into_fd;                      /* for CLONE_INTO_CGROUP; -1: none */
+    int tasks_fd[CGROUP_CONTROLLERS]; /* v1: the process itself writes "0" here; -1: none */
+};
+
+/* Finds the hierarchies and makes our folder in each. Never fails: what cannot be had is NONE. */
+void cgroups_open(const char *state_name, struct cgroups *ret);
+void cgroups_close(struct cgroups *cgroups);
+
+/* Makes the group `name` with its limits and `name`/`leaf` for the first process. */
+int cgroup_create(const struct cgroups *cgroups, const char *name, const char *leaf,
+                  const struct sandbox_limits *limits, struct cgroup_entry *ret, struct err *err);
+void cgroup_entry_close(struct cgroup_entry *entry);
+
+/* Kills all in the group. -ENOENT: no v2 tree or no such group. */
+int cgroup_kill(const struct cgroups *cgroups, const char *name, struct err *err);
+
+/* Removes the group everywhere with what is below it. -EBUSY: a process is still in it. */
+int cgroup_remove(const struct cgroups *cgroups, const char *name, struct err *err);
+
+/* A group for one program below the instance's. */
+int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const char *leaf,
+                       struct sandbox_group *ret, struct err *err);
+int cgroup_leaf_remove(const struct cgroups *cgroups, const char *name, const char *leaf,
+                       struct err *err);
+
+/* Calls found for every group there is. */
+int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const char *name),
+                void *ctx, struct err *err);

@@ -1,0 +1,160 @@
+/* The life of the set-up child of an instance; see child.h. Between clone3 and exec: the host's
+ * code with root's rights in new namespaces only. It allocates nothing and returns to nobody. */
+#include "sandbox/child.h"
+
+#include <fcntl.h>
+#include <grp.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "ipc/ipc.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+/* Soft limit of open files: more than any agent needs, less than what makes programs that close
+ * "all" descriptors slow. */
+#define NOFILE_SOFT 16384
+#define NOFILE_HARD 524288
+#define HIGH_FD 64
+
+int child_join_cgroups(const struct child_common *common, struct err *err)
+{
+    for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
+        int fd = common->cgroup.tasks_fd[i];
+        if (fd >= 0 && write(fd, "0", 1) < 0)
+            return err_errno(err, errno, "cannot join a cgroup");
+    }
+    /* Only now, so that the namespace's root is our group and nothing above it is shown. */
+    if (unshare(CLONE_NEWCGROUP) < 0)
+        return err_errno(err, errno, "cannot make a cgroup namespace");
+    return 0;
+}
+
+int child_become_root(const struct child_common *common, struct err *err)
+{
+    char byte;
+    ssize_t n;
+    close(common->go_write_fd);
+    do
+        n = read(common->go_fd, &byte, 1);
+    while (n < 0 && errno == EINTR);
+    if (n != 1)
+        return err_set(err, EPIPE, "the supervisor gave up");
+    if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
+        return err_errno(err, errno, "cannot become root of the namespace");
+    umask(0);
+    return 0;
+}
+
+int child_set_limits(struct err *err)
+{
+    /* A core limit of 1 also keeps cores from the host's handler (core(5)); 0 would not. */
+    struct rlimit core = {1, 1};
+    struct rlimit files;
+    if (setrlimit(RLIMIT_CORE, &core) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return err_errno(err, errno, "cannot set the limit of cores");
+    if (files.rlim_max > NOFILE_HARD)
+        files.rlim_max = NOFILE_HARD;
+    files.rlim_cur = files.rlim_max < NOFILE_SOFT ? files.rlim_max : NOFILE_SOFT;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        return err_errno(err, errno, "cannot set the limit of open files");
+    return 0;
+}
+
+int child_place_fds(const int *fds, size_t count, int first, struct err *err)
+{
+    int high[CHILD_FDS_MAX];
+    if (count > CHILD_FDS_MAX)
+        return err_set(err, EMFILE, "too many descriptors for a child");
+    for (size_t i = 0; i < count; i++)
+        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, HIGH_FD);
+    for (size_t i = 0; i < count; i++)
+        if (high[i] < 0 || fd_move_to(high[i], first + (int)i) < 0)
+            return err_errno(err, errno, "cannot place descriptor %d", first + (int)i);
+    return 0;
+}
+
+void child_exec(int binary_fd, const char *const *argv, const char *const *environment,
+                struct err *err)
+{
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, NULL);
+    /* execveat(2) changes neither strings nor arrays. */
+    syscall(SYS_execveat, binary_fd, "", argv, environment, AT_EMPTY_PATH);
+    err_errno(err, errno, "cannot execute %s", argv[0]);
+}
+
+static int set_up(struct child_instance *child, struct err *err)
+{
+    const struct child_common *common = &child->common;
+    const struct sandbox_start *start = child->start;
+    /* What needs no id yet runs while the supervisor writes the maps. */
+    int result = child_join_cgroups(common, err);
+    if (result == 0)
+        result = child_configure_network(child->network, err);
+    if (result == 0)
+        result = child_open_listeners(child->has_ipv6, child->listeners, err);
+    if (result == 0)
+        result = child_become_root(common, err);
+    int root = result < 0 ? -1 : child_build_rootfs(child, err);
+    if (result == 0 && root < 0)
+        result = root;
+    if (result == 0)
+        result = child_enter_root(root, err);
+    if (result == 0 && sethostname(start->name, strlen(start->name)) < 0)
+        result = err_errno(err, errno, "cannot set the hostname");
+    if (result == 0)
+        result = child_write_files(start, err);
+    if (result == 0)
+        result = child_set_limits(err);
+    return result;
+}
+
+/* Leaves init with its descriptors of init_fds.h, and stdin, stdout, stderr on /dev/null. */
+static int place_all(const struct child_instance *child, struct err *err)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null < 0)
+        return err_errno(err, errno, "cannot open /dev/null");
+    int fds[INIT_FD_END] = {
+        null, null, null, child->supervisor_fd, child->start->listen_fd, child->task_write_fd};
+    memcpy(fds + INIT_FD_LISTENERS, child->listeners, sizeof(child->listeners));
+    return child_place_fds(fds, ARRAY_LEN(fds), 0, err);
+}
+
+static void fail(int sock, int result, const struct err *err)
+{
+    struct msg_status status = {.code = -result};
+    IPC_SET_TEXT(status.text, err->message);
+    ipc_send(sock, IPC_INIT_FAILED, 0, &status, NULL, 0, NULL);
+    _exit(1);
+}
+
+void child_run_instance(struct child_instance *child)
+{
+    struct err err = {0};
+    setsid(); /* a signal from the supervisor's terminal is not for us */
+    int sock = fcntl(child->supervisor_fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    int binary = fcntl(child->common.binary_fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    int result = sock < 0 || binary < 0 ? err_errno(&err, errno, "cannot duplicate a descriptor")
+                                        : set_up(child, &err);
+    if (result == 0)
+        result = place_all(child, &err);
+    if (result == 0 && close_range(INIT_FD_END, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
+        result = err_errno(&err, errno, "cannot mark the descriptors");
+    if (result == 0)
+        result = child_drop_privileges(&child->common, &err);
+    if (result == 0) {
+        const char *const argv[] = {"paddock-init", child->start->boot_id, NULL};
+        child_exec(binary, argv, child->start->environment, &err);
+        result = -errno;
+    }
+    fail(sock < 0 ? child->supervisor_fd : sock, result, &err);
+    _exit(1);
+}

@@ -1,0 +1,88 @@
+/*
+ * The set-up child: the supervisor's image between clone3(2) and exec. It runs in the new
+ * namespaces, allocates nothing, trusts nothing that an agent left on the disk, and ends either by
+ * exec or by _exit after saying why. Everything it needs was prepared by the supervisor.
+ */
+#pragma once
+
+#include <linux/filter.h>
+#include <stdint.h>
+
+#include "sandbox/cgroup.h"
+#include "sandbox/init_fds.h"
+#include "sandbox/instance.h"
+#include "sandbox/network.h"
+#include "util/err.h"
+
+/* Steps that instances and jails share. */
+struct child_common {
+    int go_fd;       /* a byte comes when the id maps are written */
+    int go_write_fd; /* the supervisor's end, closed here */
+    struct cgroup_entry cgroup;
+    const struct sock_fprog *seccomp;
+    uint64_t keep_capabilities; /* the bounding set */
+    int binary_fd;              /* executed by descriptor */
+};
+
+struct child_instance {
+    struct child_common common;
+    const struct sandbox_start *start;
+    const struct network_requests *network;
+    bool has_ipv6;
+    int image_fd, overlay_fd, workspace_fd, task_fd; /* detached mounts, idmapped */
+    int task_write_fd;                               /* the same task folder, writable */
+    int supervisor_fd;                               /* socket for init, and for our failure */
+    int listeners[INIT_LISTENER_COUNT];
+};
+
+struct child_jail {
+    struct child_common common;
+    const struct sandbox_jail_start *start;
+    int *folder_fds; /* detached mounts, idmapped, one per folder of start */
+};
+
+/* The whole life of the child. */
+_Noreturn void child_run_instance(struct child_instance *child);
+_Noreturn void child_run_jail(struct child_jail *child);
+
+/* child.c: joins the control groups; before the id maps are there. */
+int child_join_cgroups(const struct child_common *common, struct err *err);
+/* Waits for the id maps and becomes root of the namespace, without other groups. */
+int child_become_root(const struct child_common *common, struct err *err);
+/* Limits of every program of a sandbox or jail. */
+int child_set_limits(struct err *err);
+
+/* Gives the descriptors the numbers first, first + 1, ..., to be kept over exec. */
+#define CHILD_FDS_MAX 32
+int child_place_fds(const int *fds, size_t count, int first, struct err *err);
+/* Returns only when it fails; errno says why. */
+void child_exec(int binary_fd, const char *const *argv, const char *const *environment,
+                struct err *err);
+
+/* child_network.c */
+int child_configure_network(const struct network_requests *requests, struct err *err);
+int child_open_listeners(bool has_ipv6, int ret[INIT_LISTENER_COUNT], struct err *err);
+int child_tune_network(int root_fd, struct err *err);
+
+/* child_mount.c: mounts by descriptor, so that no link that an agent left is followed. */
+int child_open_root(struct err *err); /* a private mount table and a scratch folder, /tmp */
+int child_attach(int tree_fd, int dir_fd, const char *path, struct err *err);
+int child_folder(int dir_fd, const char *name, mode_t mode, struct err *err);
+int child_mount(int dir_fd, const char *name, const char *type, unsigned long flags,
+                const char *options, struct err *err);
+int child_bind(const char *source, int dir_fd, const char *path, uint64_t attributes,
+               struct err *err);
+int child_mount_dev(int root_fd, struct err *err);
+int child_mount_proc(int root_fd, struct err *err);
+int child_mask_proc(int root_fd, struct err *err); /* after what must be written there */
+int child_enter_root(int root_fd, struct err *err);
+
+/* child_rootfs.c: the mounts of an instance. Returns the descriptor of the new root. */
+int child_build_rootfs(const struct child_instance *child, struct err *err);
+int child_hide_boot_id(int root_fd, const char *boot_id, struct err *err);
+
+/* child_files.c: the files of /etc and the agent's home, after the root is entered. */
+int child_write_files(const struct sandbox_start *start, struct err *err);
+
+/* child_privileges.c: bounding set, inheritable and ambient sets, no_new_privs, filter. */
+int child_drop_privileges(const struct child_common *common, struct err *err);

@@ -1,0 +1,210 @@
+/* The files of a sandbox that we write at each start. Set-up child, after the root is entered, as
+ * root of the namespace; allocates nothing. They are ordinary files of the upper layer, since a
+ * mount over one of them breaks the installation of packages. Whatever an agent left in their place
+ * (a FIFO, a link, a folder) is replaced: nothing foreign is opened but regular files, and a file
+ * is written under a name that nobody could have guessed, then renamed. */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sandbox/child.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+#define AGENT_ID 1000
+#define ACCOUNTS_MAX (256 * 1024)
+
+static const char git_config[] = "[user]\n\tname = Paddock Agent\n\temail = agent@localhost\n"
+                                 "[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n";
+
+struct writer {
+    char temp[64]; /* a name with the boot id in it, which is new and random */
+    const struct sandbox_start *start;
+};
+
+/* A file that is there already with these bytes, ours: most starts after the first. */
+static bool is_same(int dir_fd, const char *name, const char *data, size_t len)
+{
+    cleanup_fd int fd = fd_open_beneath(dir_fd, name, O_RDONLY, 0, true, NULL);
+    struct stat st;
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)len || st.st_uid != 0 ||
+        (st.st_mode & 07777) != 0644)
+        return false;
+    char chunk[4096];
+    for (size_t done = 0; done < len;) {
+        ssize_t n = read(fd, chunk, sizeof(chunk));
+        if (n <= 0 || (size_t)n > len - done || memcmp(chunk, data + done, (size_t)n) != 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+/* Puts the temporary file in the place of `name`. A folder there cannot be renamed over: it is
+ * exchanged, and removed when it is empty. */
+static int replace(int dir_fd, const char *temp, const char *name, struct err *err)
+{
+    if (renameat(dir_fd, temp, dir_fd, name) == 0)
+        return 0;
+    if (errno != EISDIR || renameat2(dir_fd, temp, dir_fd, name, RENAME_EXCHANGE) < 0) {
+        int code = errno;
+        unlinkat(dir_fd, temp, 0);
+        return err_errno(err, code, "cannot put %s in its place", name);
+    }
+    unlinkat(dir_fd, temp, AT_REMOVEDIR);
+    return 0;
+}
+
+static int write_file(const struct writer *writer, int dir_fd, const char *name, const char *data,
+                      size_t len, struct err *err)
+{
+    if (is_same(dir_fd, name, data, len))
+        return 0;
+    cleanup_fd int fd =
+        openat(dir_fd, writer->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot create a file for %s", name);
+    int result = fd_write_all(fd, data, len);
+    if (result < 0) {
+        unlinkat(dir_fd, writer->temp, 0);
+        return err_errno(err, -result, "cannot write %s", name);
+    }
+    return replace(dir_fd, writer->temp, name, err);
+}
+
+/* The folder at the end of a path of several, each made when it is not one. */
+static int make_folders(int root_fd, const char *const *names, size_t count, struct err *err)
+{
+    cleanup_fd int at = fcntl(root_fd, F_DUPFD_CLOEXEC, 0);
+    if (at < 0)
+        return err_errno(err, errno, "cannot duplicate a descriptor");
+    for (size_t i = 0; i < count; i++) {
+        int next = child_folder(at, names[i], 0755, err);
+        if (next < 0)
+            return next;
+        close(at);
+        at = next;
+    }
+    return TAKE_FD(at);
+}
+
+/* Every TLS connection of the sandbox ends at egress, whose certificates our CA signs: the bundle
+ * holds our CA alone, since to trust another would only hide a mistake. update-ca-certificates, run
+ * when a package brings a CA, keeps ours: it is in the distribution's place for local ones too. */
+static int write_trust(const struct writer *writer, int root_fd, struct err *err)
+{
+    static const char *const local[] = {"usr", "local", "share", "ca-certificates"};
+    static const char *const bundle[] = {"etc", "ssl", "certs"};
+    const struct sandbox_start *start = writer->start;
+    if (!start->ca_pem_len)
+        return 0;
+    cleanup_fd int local_fd = make_folders(root_fd, local, ARRAY_LEN(local), err);
+    if (local_fd < 0)
+        return local_fd;
+    int result = write_file(writer, local_fd, "paddock.crt", start->ca_pem, start->ca_pem_len, err);
+    if (result < 0)
+        return result;
+    cleanup_fd int bundle_fd = make_folders(root_fd, bundle, ARRAY_LEN(bundle), err);
+    if (bundle_fd < 0)
+        return bundle_fd;
+    return write_file(writer, bundle_fd, "ca-certificates.crt", start->ca_pem, start->ca_pem_len,
+                      err);
+}
+
+static bool has_account(const char *text, const char *name)
+{
+    size_t len = strlen(name);
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, name, len) == 0 && line[len] == ':')
+            return true;
+    }
+    return false;
+}
+
+/* Adds lines to passwd or group for the accounts that it does not have. What is not a regular file
+ * or too long counts as empty. */
+static int write_accounts(const struct writer *writer, int etc_fd, const char *file,
+                          const char *const lines[2], struct err *err)
+{
+    static const char *const names[2] = {"root", "agent"};
+    static char text[ACCOUNTS_MAX];
+    size_t len = 0;
+    cleanup_fd int fd = fd_open_beneath(etc_fd, file, O_RDONLY, 0, true, NULL);
+    for (ssize_t n; fd >= 0 && (n = read(fd, text + len, sizeof(text) - 1024 - len)) > 0;)
+        len += (size_t)n;
+    if (len == sizeof(text) - 1024 || memchr(text, '\0', len))
+        len = 0;
+    text[len] = '\0';
+    bool is_changed = false;
+    for (size_t i = 0; i < 2; i++) {
+        if (has_account(text, names[i]))
+            continue;
+        is_changed = true;
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s",
+                                len && text[len - 1] != '\n' ? "\n" : "", lines[i]);
+    }
+    return is_changed ? write_file(writer, etc_fd, file, text, len, err) : 0;
+}
+
+static int write_etc(const struct writer *writer, int root_fd, struct err *err)
+{
+    static const char *const users[2] = {"root:x:0:0:root:/root:/bin/sh\n",
+                                         "agent:x:1000:1000:agent:/home/agent:/bin/sh\n"};
+    static const char *const groups[2] = {"root:x:0:\n", "agent:x:1000:\n"};
+    const char *name = writer->start->name;
+    cleanup_fd int etc = child_folder(root_fd, "etc", 0755, err);
+    if (etc < 0)
+        return etc;
+    char text[512];
+    int len = snprintf(text, sizeof(text),
+                       "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
+                       NETWORK_IPV4, name);
+    int result = write_file(writer, etc, "hosts", text, (size_t)len, err);
+    len = snprintf(text, sizeof(text), "%s\n", name);
+    if (result == 0)
+        result = write_file(writer, etc, "hostname", text, (size_t)len, err);
+    static const char resolver[] = "nameserver " NETWORK_IPV4 "\n";
+    if (result == 0)
+        result = write_file(writer, etc, "resolv.conf", resolver, sizeof(resolver) - 1, err);
+    if (result == 0)
+        result = write_accounts(writer, etc, "passwd", users, err);
+    if (result == 0)
+        result = write_accounts(writer, etc, "group", groups, err);
+    /* An image may bring its own. */
+    cleanup_fd int git = fd_open_beneath(etc, "gitconfig", O_RDONLY, 0, true, NULL);
+    if (result == 0 && git < 0)
+        result = write_file(writer, etc, "gitconfig", git_config, sizeof(git_config) - 1, err);
+    return result;
+}
+
+static int make_home(int root_fd, struct err *err)
+{
+    cleanup_fd int homes = child_folder(root_fd, "home", 0755, err);
+    if (homes < 0)
+        return homes;
+    cleanup_fd int home = fd_open_beneath(homes, "agent", O_PATH | O_DIRECTORY, 0, false, NULL);
+    if (home >= 0)
+        return 0;
+    home = child_folder(homes, "agent", 0755, err);
+    if (home < 0)
+        return home;
+    if (fchownat(home, "", AGENT_ID, AGENT_ID, AT_EMPTY_PATH) < 0)
+        return err_errno(err, errno, "cannot give the agent its home");
+    return 0;
+}
+
+int child_write_files(const struct sandbox_start *start, struct err *err)
+{
+    struct writer writer = {.start = start};
+    snprintf(writer.temp, sizeof(writer.temp), ".paddock-%s", start->boot_id);
+    cleanup_fd int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_errno(err, errno, "cannot open the new root");
+    int result = write_etc(&writer, root, err);
+    if (result == 0)
+        result = write_trust(&writer, root, err);
+    return result < 0 ? result : make_home(root, err);
+}

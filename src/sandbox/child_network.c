@@ -1,0 +1,101 @@
+/* The network of a sandbox, from inside: see network.h. Set-up child; allocates nothing. */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <linux/netlink.h>
+#include <netinet/in.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "sandbox/child.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+#define LISTEN_BACKLOG 4096
+
+/* One datagram holds every answer's header and the request it answers. */
+static int read_answers(int sock, unsigned count, struct err *err)
+{
+    _Alignas(struct nlmsghdr) char answers[4096];
+    while (count) {
+        ssize_t n = recv(sock, answers, sizeof(answers), 0);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return err_errno(err, errno, "cannot read from rtnetlink");
+        size_t left = (size_t)n;
+        const struct nlmsghdr *header = (const struct nlmsghdr *)(const void *)answers;
+        for (; NLMSG_OK(header, left) && count; header = NLMSG_NEXT(header, left)) {
+            if (header->nlmsg_type != NLMSG_ERROR)
+                return err_set(err, EPROTO, "rtnetlink answered with something else");
+            const struct nlmsgerr *answer = NLMSG_DATA(header);
+            if (answer->error)
+                return err_errno(err, -answer->error, "request %u of the network was refused",
+                                 header->nlmsg_seq);
+            count--;
+        }
+    }
+    return 0;
+}
+
+int child_configure_network(const struct network_requests *requests, struct err *err)
+{
+    cleanup_fd int sock = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
+    if (sock < 0 || send(sock, requests->data, requests->len, 0) < 0)
+        return err_errno(err, errno, "cannot ask rtnetlink for the network");
+    return read_answers(sock, requests->count, err);
+}
+
+/* [::] takes IPv4 too (IPV6_V6ONLY off); a kernel without IPv6 has 0.0.0.0. */
+static int open_listener(bool has_ipv6, int type, in_port_t port, struct err *err)
+{
+    static const int off = 0;
+    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
+    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(port)};
+    const struct sockaddr *address =
+        has_ipv6 ? (const struct sockaddr *)&any6 : (const struct sockaddr *)&any4;
+    socklen_t len = has_ipv6 ? sizeof(any6) : sizeof(any4);
+    cleanup_fd int sock = socket(address->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0)
+        return err_errno(err, errno, "cannot make the listener of port %d", port);
+    if (has_ipv6 && setsockopt(sock, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0)
+        return err_errno(err, errno, "cannot make the listener of port %d dual-stack", port);
+    if (bind(sock, address, len) < 0 || (type == SOCK_STREAM && listen(sock, LISTEN_BACKLOG) < 0))
+        return err_errno(err, errno, "cannot listen on port %d", port);
+    return TAKE_FD(sock);
+}
+
+int child_open_listeners(bool has_ipv6, int ret[INIT_LISTENER_COUNT], struct err *err)
+{
+    static const struct {
+        int type;
+        in_port_t port;
+    } listeners[INIT_LISTENER_COUNT] = {
+        {SOCK_STREAM, 80}, {SOCK_STREAM, 443}, {SOCK_STREAM, 53}, {SOCK_DGRAM, 53}};
+    for (size_t i = 0; i < INIT_LISTENER_COUNT; i++) {
+        ret[i] = open_listener(has_ipv6, listeners[i].type, listeners[i].port, err);
+        if (ret[i] < 0)
+            return ret[i];
+    }
+    return 0;
+}
+
+/* Everything a sandbox dials is in its own namespace, to few addresses: without these, some 28,000
+ * connections a minute to one name use up the ports that wait in TIME_WAIT. */
+int child_tune_network(int root_fd, struct err *err)
+{
+    static const struct {
+        const char *path;
+        const char *value;
+    } settings[] = {
+        {"proc/sys/net/ipv4/tcp_tw_reuse", "1"},
+        {"proc/sys/net/ipv4/ip_local_port_range", "16384 60999"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
+        cleanup_fd int fd = openat(root_fd, settings[i].path, O_WRONLY | O_CLOEXEC);
+        size_t len = strlen(settings[i].value);
+        if (fd < 0 || write(fd, settings[i].value, len) < 0)
+            return err_errno(err, errno, "cannot set /%s", settings[i].path);
+    }
+    return 0;
+}

@@ -1,0 +1,92 @@
+/* The mounts of an instance: image and upper layer as one overlay, the workspace, the task folder,
+ * /proc, /dev, /tmp. Set-up child; allocates nothing. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "sandbox/child.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+static int attach_folder(int tree_fd, int dir_fd, const char *name, struct err *err)
+{
+    cleanup_fd int folder = child_folder(dir_fd, name, 0755, err);
+    return folder < 0 ? folder : child_attach(tree_fd, dir_fd, name, err);
+}
+
+/* userxattr: the overlay's marks must be in user.*, which root of a namespace may write; index=off:
+ * an upper layer that the last instance has not quite let go of is no error. */
+static int mount_overlay(const struct child_instance *child, int scratch_fd, struct err *err)
+{
+    int result = attach_folder(child->image_fd, scratch_fd, "lower", err);
+    if (result == 0)
+        result = attach_folder(child->overlay_fd, scratch_fd, "over", err);
+    if (result == 0)
+        result = child_mount(scratch_fd, "root", "overlay", MS_NODEV,
+                             "lowerdir=/tmp/lower,upperdir=/tmp/over/upper,"
+                             "workdir=/tmp/over/work,userxattr,index=off",
+                             err);
+    return result;
+}
+
+/* /workspace/task is read-only for all in the sandbox: what init records there is out of the
+ * agent's reach. Its mount point also keeps the agent from renaming or replacing it. */
+static int mount_workspace(const struct child_instance *child, int root_fd, struct err *err)
+{
+    int result = attach_folder(child->workspace_fd, root_fd, "workspace", err);
+    if (result < 0)
+        return result;
+    cleanup_fd int workspace =
+        fd_open_beneath(root_fd, "workspace", O_PATH | O_DIRECTORY, 0, false, err);
+    return workspace < 0 ? workspace : attach_folder(child->task_fd, workspace, "task", err);
+}
+
+static int mount_tmp(const struct child_instance *child, int root_fd, struct err *err)
+{
+    char options[64] = "mode=1777";
+    int64_t memory = child->start->limits.memory_bytes;
+    if (memory) /* it is memory: half of what there is, as a tmpfs has by default */
+        snprintf(options, sizeof(options), "mode=1777,size=%" PRId64, memory / 2);
+    return child_mount(root_fd, "tmp", "tmpfs", MS_NODEV, options, err);
+}
+
+int child_build_rootfs(const struct child_instance *child, struct err *err)
+{
+    cleanup_fd int scratch = child_open_root(err);
+    int result = scratch < 0 ? scratch : mount_overlay(child, scratch, err);
+    if (result < 0)
+        return result;
+    cleanup_fd int root = fd_open_beneath(scratch, "root", O_PATH | O_DIRECTORY, 0, false, err);
+    if (root < 0)
+        return root;
+    result = mount_workspace(child, root, err);
+    if (result == 0)
+        result = child_mount_proc(root, err);
+    if (result == 0)
+        result = child_tune_network(root, err);
+    if (result == 0)
+        result = child_mask_proc(root, err);
+    if (result == 0)
+        result = child_hide_boot_id(root, child->start->boot_id, err);
+    if (result == 0)
+        result = child_mount_dev(root, err);
+    if (result == 0)
+        result = mount_tmp(child, root, err);
+    return result < 0 ? result : TAKE_FD(root);
+}
+
+/* The sandbox's own boot id, in a file of the scratch folder that only this bind keeps. Bound after
+ * /proc/sys was made read-only: that bind would show the host's again. */
+int child_hide_boot_id(int root_fd, const char *boot_id, struct err *err)
+{
+    static const char *const source = "/tmp/boot_id";
+    cleanup_fd int fd = open(source, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    if (fd < 0 || dprintf(fd, "%s\n", boot_id) < 0)
+        return err_errno(err, errno, "cannot write the boot id");
+    return child_bind(source, root_fd, "proc/sys/kernel/random/boot_id",
+                      MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
+}

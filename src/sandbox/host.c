@@ -1,0 +1,124 @@
+/* What the host offers and what every start needs; see host.h. Supervisor only. */
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sandbox/host_internal.h"
+#include "sandbox/process.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+#define INIT_BINARY_MAX (16 * 1024 * 1024)
+
+static int load_init(const char *path, struct sandbox_host *host, struct err *err)
+{
+    cleanup_buf struct buf binary = BUF_INIT(INIT_BINARY_MAX);
+    int result = fd_read_file(AT_FDCWD, path, &binary, err);
+    if (result < 0)
+        return result;
+    host->init_fd = fd_sealed("paddock-init", binary.data, binary.len, err);
+    return host->init_fd < 0 ? host->init_fd : 0;
+}
+
+static int load_filter(struct sandbox_host *host, int profile, struct err *err)
+{
+    cleanup_buf struct buf program = BUF_INIT(SECCOMP_FILTER_MAX);
+    int result = profile_compile(profile, &program, err);
+    if (result < 0)
+        return result;
+    int fd = host->seccomp_fds[profile] = fd_sealed("seccomp", program.data, program.len, err);
+    if (fd < 0)
+        return fd;
+    void *mapped = mmap(NULL, program.len, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (mapped == MAP_FAILED)
+        return err_errno(err, errno, "cannot map a seccomp filter");
+    host->filters[profile].filter = mapped;
+    host->filters[profile].len = (unsigned short)(program.len / sizeof(struct sock_filter));
+    return 0;
+}
+
+static bool probe_ipv6(void)
+{
+    cleanup_fd int sock = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return sock >= 0;
+}
+
+static int probe_userns(struct ids *ids, struct err *err)
+{
+    int fd = ids_userns(ids, 1, err);
+    if (fd >= 0)
+        return 0;
+    return err_context(err, fd,
+                       "user namespaces cannot be made here, and without them there is no sandbox "
+                       "(see paddockd --doctor)");
+}
+
+int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_host **ret,
+                      struct err *err)
+{
+    struct sandbox_host *host = calloc(1, sizeof(*host));
+    if (!host)
+        return err_set(err, ENOMEM, "no memory for the host");
+    host->init_fd = -1;
+    for (int i = 0; i < SECCOMP_PROFILES; i++)
+        host->seccomp_fds[i] = -1;
+    cgroups_open(config->state_name, &host->cgroups);
+    host->has_ipv6 = probe_ipv6();
+    int result = ids_new(config->ids_base, config->ids_count, &host->ids, err);
+    if (result == 0)
+        result = probe_userns(host->ids, err);
+    if (result == 0)
+        result = load_init(config->init_path, host, err);
+    for (int i = 0; i < SECCOMP_PROFILES && result == 0; i++)
+        result = load_filter(host, i, err);
+    if (result == 0)
+        result = network_build_requests(host->has_ipv6, &host->network, err);
+    if (result < 0) {
+        sandbox_host_close(host);
+        return result;
+    }
+    *ret = host;
+    return 0;
+}
+
+void sandbox_host_close(struct sandbox_host *host)
+{
+    if (!host)
+        return;
+    for (int i = 0; i < SECCOMP_PROFILES; i++) {
+        cleanup_fd_at(&host->seccomp_fds[i]);
+        if (host->filters[i].filter)
+            munmap(host->filters[i].filter, host->filters[i].len * sizeof(struct sock_filter));
+    }
+    cleanup_fd_at(&host->init_fd);
+    cgroups_close(&host->cgroups);
+    ids_free(host->ids);
+    free(host);
+}
+
+struct ids *sandbox_host_ids(struct sandbox_host *host)
+{
+    return host->ids;
+}
+
+enum cgroup_layout sandbox_host_cgroups(const struct sandbox_host *host)
+{
+    return host->cgroups.layout;
+}
+
+bool sandbox_host_has_ipv6(const struct sandbox_host *host)
+{
+    return host->has_ipv6;
+}
+
+int sandbox_host_seccomp_fd(struct sandbox_host *host, enum seccomp_profile profile)
+{
+    return host->seccomp_fds[profile];
+}

@@ -1,0 +1,307 @@
+/* A running sandbox, from the supervisor's side; see instance.h. Nothing here waits, and nothing of
+ * a sandbox's content is read: folders are opened by our own names in folders of ours. */
+#include "sandbox/instance.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/capability.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "ipc/ipc.h"
+#include "sandbox/child.h"
+#include "sandbox/host_internal.h"
+#include "sandbox/process.h"
+#include "sandbox/start.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+#define CAP_BIT(cap) (UINT64_C(1) << (cap))
+
+/* What root of a sandbox can do to its own files and processes: what the installation of packages
+ * needs. CAP_SETPCAP is init's alone: with it, it takes the others from what it starts. */
+static const uint64_t instance_capabilities =
+    CAP_BIT(CAP_CHOWN) |        /* dpkg gives files to their owners */
+    CAP_BIT(CAP_DAC_OVERRIDE) | /* root reads and writes what belongs to others */
+    CAP_BIT(CAP_FOWNER) |       /* chmod of what belongs to others */
+    CAP_BIT(CAP_FSETID) |       /* set-id bits survive a chown */
+    CAP_BIT(CAP_KILL) |         /* ends processes of others */
+    CAP_BIT(CAP_SETGID) |       /* apt, init: become another */
+    CAP_BIT(CAP_SETUID) |       /* apt, init: become another */
+    CAP_BIT(CAP_SETFCAP) |      /* packages whose programs have capabilities */
+    CAP_BIT(CAP_SETPCAP);
+
+/* A detached copy of a folder as a mount whose ids are those of `userns`. */
+static int clone_folder(int dir_fd, const char *path, int userns, uint64_t attributes,
+                        struct err *err)
+{
+    cleanup_fd int tree =
+        open_tree(dir_fd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+    if (tree < 0)
+        return err_errno(err, errno, "cannot clone the mount of %s", *path ? path : "a folder");
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                                          attributes,
+                              .userns_fd = (uint64_t)userns};
+    if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+        return err_errno(err, errno,
+                         "cannot map the ids of the mount of %s (does its file system support "
+                         "idmapped mounts?)",
+                         *path ? path : "a folder");
+    return TAKE_FD(tree);
+}
+
+int sandbox_clone_folder(int dir_fd, const char *path, int userns, bool writable, struct err *err)
+{
+    return clone_folder(dir_fd, path, userns, writable ? 0 : MOUNT_ATTR_RDONLY, err);
+}
+
+static int clone_folders(const struct sandbox_start *start, int userns,
+                         struct child_instance *child, struct err *err)
+{
+    const struct {
+        int dir_fd;
+        const char *path;
+        bool writable;
+        int *ret;
+    } folders[] = {
+        {start->image_fd, "", false, &child->image_fd},
+        {start->folder_fd, "overlay", true, &child->overlay_fd},
+        {start->folder_fd, "workspace", true, &child->workspace_fd},
+        {start->folder_fd, "task", false, &child->task_fd},
+        {start->folder_fd, "task", true, &child->task_write_fd},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        *folders[i].ret = sandbox_clone_folder(folders[i].dir_fd, folders[i].path, userns,
+                                               folders[i].writable, err);
+        if (*folders[i].ret < 0)
+            return *folders[i].ret;
+    }
+    return 0;
+}
+
+static void close_child(struct child_instance *child)
+{
+    int *fds[] = {&child->image_fd,     &child->overlay_fd,        &child->workspace_fd,
+                  &child->task_fd,      &child->task_write_fd,     &child->supervisor_fd,
+                  &child->common.go_fd, &child->common.go_write_fd};
+    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
+        cleanup_fd_at(fds[i]);
+    cgroup_entry_close(&child->common.cgroup);
+}
+
+pid_t sandbox_clone(int into_cgroup_fd, bool with_network, int *ret_pidfd)
+{
+    struct clone_args args = {
+        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
+                 CLONE_PIDFD | CLONE_CLEAR_SIGHAND | (with_network ? CLONE_NEWNET : 0),
+        .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+        .exit_signal = SIGCHLD,
+    };
+    if (into_cgroup_fd >= 0) {
+        args.flags |= CLONE_INTO_CGROUP;
+        args.cgroup = (uint64_t)into_cgroup_fd;
+    }
+    return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+}
+
+int sandbox_release_child(pid_t pid, int pidfd, uint32_t base, int go_write_fd,
+                          struct sandbox_process *ret, struct err *err)
+{
+    uint64_t start_time = 0;
+    int result = process_write_maps(pid, base, err);
+    if (result == 0)
+        result = process_start_time(pid, &start_time, err);
+    if (result == 0 && write(go_write_fd, "", 1) != 1)
+        result = err_errno(err, errno, "cannot let the child go on");
+    if (result < 0) {
+        process_end(pidfd);
+        return result;
+    }
+    *ret = (struct sandbox_process){.pid = pid, .pidfd = pidfd, .start_time = start_time};
+    return 0;
+}
+
+/* Everything that the child needs, made by the supervisor before the clone. */
+static int prepare(struct sandbox_host *host, struct child_instance *child, int *ret_socket,
+                   struct err *err)
+{
+    const struct sandbox_start *start = child->start;
+    int userns = ids_userns(host->ids, start->block, err);
+    int result = userns < 0 ? userns : clone_folders(start, userns, child, err);
+    if (result < 0)
+        return result;
+    int pipe_fds[2];
+    if (pipe2(pipe_fds, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot make a pipe");
+    child->common.go_fd = pipe_fds[0];
+    child->common.go_write_fd = pipe_fds[1];
+    int sockets[2];
+    result = ipc_pair(sockets, err);
+    if (result < 0)
+        return result;
+    *ret_socket = sockets[0];
+    child->supervisor_fd = sockets[1];
+    return cgroup_create(&host->cgroups, start->name, "init", &start->limits, &child->common.cgroup,
+                         err);
+}
+
+static int start_child(struct sandbox_host *host, struct child_instance *child,
+                       struct sandbox_process *ret, struct err *err)
+{
+    int pidfd = -1;
+    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, true, &pidfd);
+    if (pid == 0)
+        child_run_instance(child);
+    if (pid < 0)
+        return err_errno(err, errno, "cannot make the namespaces");
+    return sandbox_release_child(pid, pidfd, ids_base(host->ids, child->start->block),
+                                 child->common.go_write_fd, ret, err);
+}
+
+int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
+                           struct sandbox_instance *ret, struct err *err)
+{
+    struct child_instance child = {
+        .common = {.go_fd = -1,
+                   .go_write_fd = -1,
+                   .cgroup = {.into_fd = -1, .tasks_fd = {-1, -1, -1}},
+                   .seccomp = &host->filters[SECCOMP_SANDBOX],
+                   .keep_capabilities = instance_capabilities,
+                   .binary_fd = host->init_fd},
+        .start = start,
+        .network = &host->network,
+        .has_ipv6 = host->has_ipv6,
+        .image_fd = -1,
+        .overlay_fd = -1,
+        .workspace_fd = -1,
+        .task_fd = -1,
+        .task_write_fd = -1,
+        .supervisor_fd = -1,
+    };
+    cleanup_fd int sock = -1;
+    struct sandbox_process process = {.pidfd = -1};
+    int result = prepare(host, &child, &sock, err);
+    if (result == 0) {
+        result = start_child(host, &child, &process, err);
+        if (result < 0)
+            cgroup_remove(&host->cgroups, start->name, NULL);
+    }
+    close_child(&child);
+    if (result < 0)
+        return err_context(err, result, "cannot start %s", start->name);
+    *ret =
+        (struct sandbox_instance){.init = process, .socket = TAKE_FD(sock), .block = start->block};
+    snprintf(ret->name, sizeof(ret->name), "%s", start->name);
+    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", start->boot_id);
+    return 0;
+}
+
+/* init.sock through /proc/self/fd: with a long name its path is longer than sun_path. */
+static int connect_init(int folder_fd, struct err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/init.sock", folder_fd);
+    cleanup_fd int sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (sock < 0)
+        return err_errno(err, errno, "cannot make a socket");
+    if (connect(sock, (const struct sockaddr *)&address, sizeof(address)) < 0)
+        return err_set(err, ESRCH, "its init does not answer: %s", strerror(errno));
+    return TAKE_FD(sock);
+}
+
+static int find_process(pid_t pid, uint64_t start_time, struct sandbox_process *ret,
+                        struct err *err)
+{
+    cleanup_fd int pidfd = pid > 0 ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+    uint64_t found = 0;
+    if (pidfd < 0)
+        return err_set(err, ESRCH, "there is no process %d", (int)pid);
+    /* The pidfd is held: the pid cannot go to another between this look and the next use. */
+    int result = process_start_time(pid, &found, err);
+    if (result < 0)
+        return result;
+    if (found != start_time)
+        return err_set(err, ESRCH, "process %d is another one now", (int)pid);
+    *ret = (struct sandbox_process){.pid = pid, .pidfd = TAKE_FD(pidfd), .start_time = found};
+    return 0;
+}
+
+int sandbox_instance_adopt(struct sandbox_host *host, const char *name, const char *boot_id,
+                           uint32_t block, pid_t pid, uint64_t start_time, int folder_fd,
+                           struct sandbox_instance *ret, struct err *err)
+{
+    (void)host;
+    struct sandbox_process process = {.pidfd = -1};
+    int result = find_process(pid, start_time, &process, err);
+    int sock = result < 0 ? result : connect_init(folder_fd, err);
+    if (sock < 0) {
+        sandbox_process_release(&process);
+        return err_context(err, sock, "cannot take over %s", name);
+    }
+    *ret = (struct sandbox_instance){.init = process, .socket = sock, .block = block};
+    snprintf(ret->name, sizeof(ret->name), "%s", name);
+    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", boot_id);
+    return 0;
+}
+
+int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
+                          struct err *err)
+{
+    if (cgroup_kill(&host->cgroups, instance->name, NULL) == 0)
+        return 0;
+    if (syscall(SYS_pidfd_send_signal, instance->init.pidfd, SIGKILL, NULL, 0) < 0 &&
+        errno != ESRCH)
+        return err_errno(err, errno, "cannot kill %s", instance->name);
+    return 0;
+}
+
+int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err)
+{
+    return cgroup_remove(&host->cgroups, name, err);
+}
+
+void sandbox_process_release(struct sandbox_process *process)
+{
+    cleanup_fd_at(&process->pidfd);
+    *process = (struct sandbox_process){.pidfd = -1};
+}
+
+void sandbox_instance_release(struct sandbox_instance *instance)
+{
+    cleanup_fd_at(&instance->socket);
+    instance->socket = -1;
+    sandbox_process_release(&instance->init);
+}
+
+int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
+                          void *ctx, struct err *err)
+{
+    return cgroup_list(&host->cgroups, found, ctx, err);
+}
+
+int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
+                         struct sandbox_group *ret, struct err *err)
+{
+    return cgroup_leaf_create(&host->cgroups, instance, group, ret, err);
+}
+
+int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
+                         struct err *err)
+{
+    return cgroup_leaf_remove(&host->cgroups, instance, group, err);
+}
+
+void sandbox_group_close(struct sandbox_group *group)
+{
+    cleanup_fd_at(&group->procs_fd);
+    cleanup_fd_at(&group->kill_fd);
+    cleanup_fd_at(&group->oom_fd);
+    *group = (struct sandbox_group){.procs_fd = -1, .kill_fd = -1, .oom_fd = -1};
+}

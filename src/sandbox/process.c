@@ -1,0 +1,65 @@
+/* Small things about one child process; see process.h. */
+#include "sandbox/process.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "sandbox/ids.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+
+static int write_map(pid_t pid, const char *name, uint32_t base, struct err *err)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
+    char line[64];
+    int len = snprintf(line, sizeof(line), "0 %u %d\n", base, IDS_PER_BLOCK);
+    if (fd < 0 || write(fd, line, (size_t)len) != len)
+        return err_errno(err, errno, "cannot write %s", path);
+    return 0;
+}
+
+int process_write_maps(pid_t pid, uint32_t base, struct err *err)
+{
+    int result = write_map(pid, "uid_map", base, err);
+    return result < 0 ? result : write_map(pid, "gid_map", base, err);
+}
+
+int process_start_time(pid_t pid, uint64_t *ret, struct err *err)
+{
+    char path[64];
+    char text[1024];
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    cleanup_fd int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
+    if (n <= 0)
+        return err_set(err, ESRCH, "there is no process %d", (int)pid);
+    text[n] = '\0';
+    /* The name of the program may hold anything, brackets too: count from the last one. */
+    const char *at = strrchr(text, ')');
+    unsigned long long time;
+    if (!at || sscanf(at + 1,
+                      " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+                      "%*d %llu",
+                      &time) != 1)
+        return err_set(err, EINVAL, "cannot understand %s", path);
+    *ret = time;
+    return 0;
+}
+
+void process_end(int pidfd)
+{
+    if (pidfd < 0)
+        return;
+    siginfo_t info;
+    syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    while (waitid((idtype_t)P_PIDFD, (id_t)pidfd, &info, WEXITED | __WALL) < 0 && errno == EINTR)
+        ;
+    close(pidfd);
+}

@@ -1,0 +1,16 @@
+/* Small things about one child process: its maps, its end, its start time. Supervisor only. */
+#pragma once
+
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "util/err.h"
+
+/* Maps ids 0..65535 of the process's new user namespace to base.. (user_namespaces(7)). */
+int process_write_maps(pid_t pid, uint32_t base, struct err *err);
+
+/* Field 22 of /proc/PID/stat: with the pid it names one process for ever. -ESRCH: there is none. */
+int process_start_time(pid_t pid, uint64_t *ret, struct err *err);
+
+/* Kills and reaps a child that was never told to anyone, and closes its pidfd. */
+void process_end(int pidfd);

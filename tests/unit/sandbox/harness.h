@@ -1,0 +1,32 @@
+/* A state folder, an image of one static program, and the supervisor's side of the messages: what
+ * the tests of instances share. */
+#pragma once
+
+#include "ipc/ipc.h"
+#include "sandbox/instance.h"
+
+struct rig {
+    char folder[64];
+    int image_fd, folder_fd, listen_fd;
+    struct sandbox_host *host;
+    uint32_t block;
+    struct sandbox_instance instance;
+    int listeners[4];
+};
+
+void rig_open(struct rig *rig, const char *init_path, const char *probe_path);
+void rig_start(struct rig *rig, const char *name);
+void rig_stop(struct rig *rig);  /* kills, waits, cleans up */
+void rig_close(struct rig *rig); /* and removes the folder */
+
+/* The next message, waited for 10 s at most. */
+void rig_receive(struct rig *rig, enum ipc_type type, struct ipc_message *ret);
+int rig_spec(const char *const *argv, const char *cwd, uint32_t prompt);
+
+struct rig_result {
+    struct task_end end;
+    char out[16384];
+    char err[4096];
+};
+/* Runs /bin/probe with the arguments, as the user, and waits for the end. */
+void rig_exec(struct rig *rig, uint32_t user, const char *const *argv, struct rig_result *ret);
