@@ -28,6 +28,7 @@ static void exchange_free(struct egress_exchange *exchange)
             curl_easy_cleanup(exchange->easy);
     }
     upstream_easy_free_lists(exchange);
+    upstream_tls_end_unref(exchange->tls_end);
     buf_free(&exchange->out);
     buf_free(&exchange->lines);
     free(exchange);
@@ -146,6 +147,8 @@ void upstream_finish(struct egress_exchange *exchange, CURLcode result)
                                            : curl_easy_strerror(result);
     } else if (exchange->phase == EXCHANGE_HEAD) {
         reason = "the upstream ended the connection without an answer";
+    } else if (exchange->tls_end && !exchange->tls_end->is_clean) {
+        reason = "the upstream's connection was cut";
     }
     if (!exchange->is_cancelled && !reason)
         upstream_deliver_trailers(exchange);

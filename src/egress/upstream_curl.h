@@ -26,6 +26,13 @@ struct egress_upstreams {
     size_t idle_count;
 };
 
+/* Whether the TLS connection of an answer that ends with it was ended by close_notify. Shared by
+ * the exchange and OpenSSL's connection, whichever is freed first. */
+struct tls_end {
+    int references;
+    bool is_clean;
+};
+
 enum exchange_phase { EXCHANGE_HEAD, EXCHANGE_BODY };
 
 struct egress_exchange {
@@ -47,6 +54,9 @@ struct egress_exchange {
     size_t line_bytes;
     size_t line_count;
 
+    struct tls_end *tls_end; /* NULL: the answer does not end with its connection */
+
+    bool is_head_request;
     bool is_cancelled;
     bool is_resumed; /* libcurl is to be told to go on, outside of its callbacks */
     bool is_receive_paused;
@@ -59,6 +69,9 @@ struct egress_exchange {
 /* upstream_curl_easy.c: sets up the easy handle for the request. */
 int upstream_easy_prepare(struct egress_exchange *exchange, const struct egress_request *request,
                           struct err *err);
+/* The answer will end with its connection: how that ends is to be known. 0 or -ENOMEM. */
+int upstream_watch_tls_end(struct egress_exchange *exchange);
+void upstream_tls_end_unref(struct tls_end *end);
 /* Frees the lists of headers, wiped: rules put secrets into them. */
 void upstream_easy_free_lists(struct egress_exchange *exchange);
 

@@ -1,7 +1,7 @@
 /*
  * What comes back: libcurl hands over header lines and decoded body bytes. Lines are read as
  * strictly as a sandbox's, and a head is told whole. Process: paddock-egress. These are libcurl's
- * callbacks: no function of libcurl is called from here.
+ * callbacks: of libcurl nothing is called from here but curl_easy_getinfo(3).
  */
 #include <string.h>
 
@@ -48,6 +48,17 @@ static ssize_t parse_lines(const struct egress_exchange *exchange, const char *l
     return (ssize_t)count;
 }
 
+/* An answer without a length ends with its connection; then a cut must be told from an end. */
+static bool ends_with_connection(const struct egress_exchange *exchange, int status,
+                                 const struct egress_header *headers, size_t count)
+{
+    enum egress_body kind;
+    uint64_t length;
+    return status >= 200 && status != 204 && status != 304 && !exchange->is_head_request &&
+           http1_answer_framing(headers, count, &kind, &length, NULL) == 0 &&
+           kind == EGRESS_BODY_NONE;
+}
+
 static size_t deliver_head(struct egress_exchange *exchange, size_t used)
 {
     struct egress_header headers[LIMIT_EGRESS_HEADERS];
@@ -61,6 +72,9 @@ static size_t deliver_head(struct egress_exchange *exchange, size_t used)
         return fail(exchange, "the upstream's answer has a malformed head");
     if (status == 101)
         return fail(exchange, "the upstream switches protocols unasked");
+    if (ends_with_connection(exchange, status, headers, (size_t)count) &&
+        upstream_watch_tls_end(exchange))
+        return fail(exchange, "the end of the upstream's answer could not be watched");
     exchange->events->head(exchange->ctx, status, reason, headers, (size_t)count);
     buf_clear(&exchange->lines);
     if (status >= 200)

@@ -29,14 +29,65 @@ static curl_socket_t on_open_socket(void *ctx, curlsocktype purpose, struct curl
                   address->protocol);
 }
 
-/* libcurl 7.88 asks OpenSSL to take a connection's end without close_notify for a clean one, and so
- * a cut answer without a length would look whole. */
+/* libcurl 7.88 takes the end of a connection without close_notify for a clean one, so that a cut
+ * answer without a length would look whole. OpenSSL tells each alert to a callback of the context;
+ * the note it is written to hangs on the connection (SSL_set_ex_data(3)). */
+void upstream_tls_end_unref(struct tls_end *end)
+{
+    if (end && --end->references == 0)
+        free(end);
+}
+
+static void on_ssl_free(void *parent, void *pointer, CRYPTO_EX_DATA *data, int index, long argl,
+                        void *argp)
+{
+    (void)parent;
+    (void)data;
+    (void)index;
+    (void)argl;
+    (void)argp;
+    upstream_tls_end_unref(pointer);
+}
+
+static int tls_end_index(void)
+{
+    static int index = -1;
+    if (index < 0)
+        index = SSL_get_ex_new_index(0, NULL, NULL, NULL, on_ssl_free);
+    return index;
+}
+
+static void on_ssl_info(const SSL *ssl, int where, int value)
+{
+    struct tls_end *end = SSL_get_ex_data(ssl, tls_end_index());
+    if (end && where == SSL_CB_READ_ALERT && (value & 0xff) == SSL_AD_CLOSE_NOTIFY)
+        end->is_clean = true;
+}
+
 static CURLcode on_ssl_context(CURL *easy, void *context, void *ctx)
 {
     (void)easy;
     (void)ctx;
-    SSL_CTX_clear_options(context, SSL_OP_IGNORE_UNEXPECTED_EOF);
+    SSL_CTX_set_info_callback(context, on_ssl_info);
     return CURLE_OK;
+}
+
+int upstream_watch_tls_end(struct egress_exchange *exchange)
+{
+    struct curl_tlssessioninfo *info = NULL;
+    curl_easy_getinfo(exchange->easy, CURLINFO_TLS_SSL_PTR, &info);
+    if (!info || info->backend != CURLSSLBACKEND_OPENSSL || !info->internals)
+        return -ENOTSUP;
+    struct tls_end *end = calloc(1, sizeof(*end));
+    if (!end)
+        return -ENOMEM;
+    if (SSL_set_ex_data(info->internals, tls_end_index(), end) != 1) {
+        free(end);
+        return -ENOMEM;
+    }
+    end->references = 2;
+    exchange->tls_end = end;
+    return 0;
 }
 
 static int append_line(struct curl_slist **list, const char *line)
@@ -136,7 +187,8 @@ static void set_body(struct egress_exchange *exchange, const struct egress_reque
         curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE,
                          is_chunked ? (curl_off_t)-1 : (curl_off_t)request->body_length);
     }
-    if (strcmp(request->method, "HEAD") == 0)
+    exchange->is_head_request = strcmp(request->method, "HEAD") == 0;
+    if (exchange->is_head_request)
         curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
 }
 
