@@ -1,0 +1,322 @@
+/* The loop of paddock-api: the supervisor's messages, the routes, the list of calls; see api.h and
+ * call.h. Peers: clients (HTTP, foreign bytes) and the supervisor (messages, checked by ipc.c).
+ * Invariant: each call is in the list exactly while its exchange lives or a reply is awaited. */
+#include "api/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "api/call.h"
+#include "api/outcome.h"
+#include "util/cleanup.h"
+#include "util/log.h"
+#include "util/name.h"
+
+#define API_IDLE_MS 75000
+#define API_HEAD_MS 15000
+#define API_BODY_MS 60000
+#define API_WRITE_MS 60000
+/* Messages handled before clients have their turn again. */
+#define API_MESSAGES_AT_ONCE 64
+
+struct api {
+    uv_loop_t *loop;
+    uv_poll_t poll;
+    int fd;
+    struct http_server *server;
+    struct api_call *calls;
+    uint64_t last_id;
+    bool is_closing; /* no reply is awaited any more */
+    bool is_closed;  /* the poll is */
+    void (*on_lost)(void *ctx, const char *reason);
+    void *ctx;
+};
+
+#define ROUTE(method, pattern, handler, body_max, statuses, summary) {method, pattern},
+static const struct http_route api_paths[] = {
+#include "api/routes.def"
+};
+#undef ROUTE
+#define ROUTE(method, pattern, handler, body_max, statuses, summary) {api_##handler, body_max},
+static const struct api_route api_routes[] = {
+#include "api/routes.def"
+};
+#undef ROUTE
+
+uv_loop_t *call_loop(const struct api_call *call)
+{
+    return call->api->loop;
+}
+
+static void api_call_free(struct api_call *call)
+{
+    if (call->next)
+        call->next->previous = call->previous;
+    if (call->previous)
+        call->previous->next = call->next;
+    else
+        call->api->calls = call->next;
+    if (call->state)
+        call->state_free(call->state);
+    free(call);
+}
+
+static void api_free_when_closed(struct api *api)
+{
+    if (api->is_closed && !api->calls)
+        free(api);
+}
+
+static void api_call_free_when_done(struct api_call *call)
+{
+    struct api *api = call->api;
+    if (call->exchange || (call->is_waiting && !api->is_closing))
+        return;
+    api_call_free(call);
+    api_free_when_closed(api);
+}
+
+void call_send(struct api_call *call, enum ipc_type type, const void *body, const int *fds,
+               size_t fd_count,
+               void (*on_reply)(struct api_call *call, struct ipc_message *message))
+{
+    struct err err;
+    int r = ipc_send(call->api->fd, type, call->id, body, fds, fd_count, &err);
+    if (r < 0) {
+        log_warn("request=%llu %s", (unsigned long long)call->id, err.message);
+        call_text(call, 503, "The supervisor is busy, try again");
+        return;
+    }
+    call->on_reply = on_reply;
+    call->is_waiting = true;
+}
+
+static void api_refuse(struct http_exchange *exchange, int status, const char *extra,
+                       const char *text)
+{
+    struct http_answer answer = {status, "text/plain;charset=utf-8", extra, text, strlen(text)};
+    http_answer(exchange, &answer);
+}
+
+static void api_refuse_method(struct http_exchange *exchange, const struct http_matched *matched)
+{
+    char extra[96];
+    snprintf(extra, sizeof(extra), "Allow: %s\r\n", matched->allow);
+    api_refuse(exchange, 405, extra, "Method not allowed");
+}
+
+static struct api_call *api_call_new(struct api *api, struct http_exchange *exchange,
+                                     const struct http_matched *matched)
+{
+    struct api_call *call = calloc(1, sizeof(*call));
+    if (!call)
+        return NULL;
+    call->api = api;
+    call->exchange = exchange;
+    call->route = &api_routes[matched->route];
+    call->id = ++api->last_id;
+    call->matched = *matched;
+    if (matched->name)
+        memcpy(call->name, matched->name,
+               matched->name_len); /* checked: LIMIT_NAME_BYTES at most */
+    call->next = api->calls;
+    if (call->next)
+        call->next->previous = call;
+    api->calls = call;
+    http_exchange_set_user(exchange, call);
+    return call;
+}
+
+/* Path, then name, then method; the body comes later. */
+static void api_on_head(void *ctx, struct http_exchange *exchange)
+{
+    struct api *api = ctx;
+    struct http_matched matched;
+    if (http_exchange_is_tcp(exchange)) {
+        /* No token exists yet that could be right. */
+        api_refuse(exchange, 401, "WWW-Authenticate: Bearer\r\n", "Send a token");
+        return;
+    }
+    enum http_match match =
+        http_route_find(api_paths, ARRAY_LEN(api_paths), http_exchange_head(exchange), &matched);
+    if (match == HTTP_NO_SUCH_PATH) {
+        api_refuse(exchange, 404, NULL, "Not found");
+        return;
+    }
+    if (matched.name && !name_is_valid(matched.name, matched.name_len)) {
+        bool is_image = strncmp(api_paths[matched.route].pattern, "/images", 7) == 0;
+        char text[160];
+        snprintf(
+            text, sizeof(text),
+            "The %s name must be 1-63 lowercase letters, digits, or hyphens, with no hyphen at "
+            "either end",
+            is_image ? "image" : "sandbox");
+        api_refuse(exchange, 400, NULL, text);
+        return;
+    }
+    if (match == HTTP_NO_SUCH_METHOD) {
+        api_refuse_method(exchange, &matched);
+        return;
+    }
+    if (!api_call_new(api, exchange, &matched)) {
+        api_refuse(exchange, 503, "Retry-After: 1\r\n", "Out of memory");
+        return;
+    }
+    http_accept_body(exchange, api_routes[matched.route].body_max);
+}
+
+static void api_on_body(void *ctx, struct http_exchange *exchange)
+{
+    (void)ctx;
+    struct api_call *call = http_exchange_user(exchange);
+    call->route->handle(call);
+}
+
+static void api_on_body_too_large(void *ctx, struct http_exchange *exchange)
+{
+    (void)ctx;
+    struct api_call *call = http_exchange_user(exchange);
+    const char *text = "Send a body smaller than 512 KiB";
+    if (call->route->body_max == 0)
+        text = "This request takes no body";
+    else if (call->route->body_max == LIMIT_PROMPT_BYTES)
+        text = "Send a prompt smaller than 128 KiB";
+    call_text(call, 413, text);
+}
+
+static void api_on_end(void *ctx, struct http_exchange *exchange)
+{
+    (void)ctx;
+    struct api_call *call = http_exchange_user(exchange);
+    if (!call)
+        return;
+    call->exchange = NULL;
+    if (call->on_gone)
+        call->on_gone(call);
+    api_call_free_when_done(call);
+}
+
+static void api_listen(struct api *api, struct ipc_message *message)
+{
+    const struct msg_api_listen *body = IPC_BODY(message, msg_api_listen);
+    struct err err;
+    int fd = ipc_take_fd(message, 0);
+    if (fd < 0 || http_server_listen(api->server, fd, body->is_tcp, &err) < 0)
+        log_error("cannot listen on %s: %s", IPC_TEXT(body->address),
+                  fd < 0 ? "no socket came" : err.message);
+    else
+        log_info("listening on %s", IPC_TEXT(body->address));
+}
+
+static void api_on_task_finished(struct ipc_message *message)
+{
+    const struct msg_task_state *state = IPC_BODY(message, msg_task_state);
+    cleanup_buf struct buf outcome = BUF_INIT(LIMIT_OUTCOME_BYTES);
+    struct err err;
+    if (outcome_read(message, &outcome, &err) < 0)
+        log_error("sandbox=%s cannot judge the task: %s", IPC_TEXT(state->name), err.message);
+}
+
+static void api_on_reply(struct api *api, struct ipc_message *message)
+{
+    struct api_call *call = api->calls;
+    while (call && !(call->id == message->header.id && call->is_waiting))
+        call = call->next;
+    if (!call) {
+        log_warn("%s came, which answers nothing",
+                 ipc_type_name((enum ipc_type)message->header.type));
+        return;
+    }
+    call->is_waiting = false;
+    call->on_reply(call, message);
+    api_call_free_when_done(call);
+}
+
+static void api_on_message(struct api *api, struct ipc_message *message)
+{
+    if (message->header.type == IPC_API_LISTEN)
+        api_listen(api, message);
+    else if (message->header.type == IPC_TASK_FINISHED)
+        api_on_task_finished(message);
+    else
+        api_on_reply(api, message);
+}
+
+static void api_on_readable(uv_poll_t *poll, int status, int events)
+{
+    (void)events;
+    struct api *api = poll->data;
+    struct err err = {.message = "the supervisor is gone"};
+    int r = status < 0 ? 0 : 1;
+    for (int i = 0; r == 1 && i < API_MESSAGES_AT_ONCE; i++) {
+        cleanup_ipc_message struct ipc_message message = {.fd_count = 0};
+        r = ipc_recv(api->fd, IPC_API, IPC_SUPERVISOR, &message, &err);
+        if (r == 1)
+            api_on_message(api, &message);
+    }
+    if (r == 1 || r == -EAGAIN)
+        return;
+    uv_poll_stop(poll);
+    api->on_lost(api->ctx, err.message);
+}
+
+int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, const char *reason),
+             void *ctx, struct api **ret, struct err *err)
+{
+    static const struct http_handler handler = {
+        .on_head = api_on_head,
+        .on_body = api_on_body,
+        .on_body_too_large = api_on_body_too_large,
+        .on_end = api_on_end,
+    };
+    struct api *api = calloc(1, sizeof(*api));
+    if (!api)
+        return err_set(err, ENOMEM, "out of memory");
+    struct http_config config = {
+        .handler = &handler,
+        .ctx = api,
+        .max_connections = LIMIT_API_CONNECTIONS,
+        .head_bytes = LIMIT_API_HEAD_BYTES,
+        .idle_ms = API_IDLE_MS,
+        .head_ms = API_HEAD_MS,
+        .body_ms = API_BODY_MS,
+        .write_ms = API_WRITE_MS,
+    };
+    api->loop = loop;
+    api->fd = supervisor_fd;
+    api->on_lost = on_lost;
+    api->ctx = ctx;
+    int r = uv_poll_init(loop, &api->poll, supervisor_fd);
+    if (r == 0)
+        r = http_server_new(loop, &config, &api->server, err);
+    if (r < 0) {
+        free(api);
+        return err_errno(err, -r, "cannot serve");
+    }
+    api->poll.data = api;
+    uv_poll_start(&api->poll, UV_READABLE, api_on_readable);
+    *ret = api;
+    return 0;
+}
+
+static void api_on_closed(uv_handle_t *handle)
+{
+    struct api *api = handle->data;
+    close(api->fd);
+    api->is_closed = true;
+    api_free_when_closed(api);
+}
+
+void api_close(struct api *api)
+{
+    struct api_call *next;
+    api->is_closing = true;
+    for (struct api_call *call = api->calls; call; call = next) {
+        next = call->next;
+        api_call_free_when_done(call);
+    }
+    http_server_close(api->server);
+    uv_close((uv_handle_t *)&api->poll, api_on_closed);
+}

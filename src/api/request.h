@@ -1,0 +1,41 @@
+/*
+ * What clients send in bodies and queries, read and checked. Pure functions on foreign bytes,
+ * inside src/api only; a fuzz target reads them all. Errors: -EINVAL, with the text for the client.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "ipc/messages.h"
+#include "task/spec.h"
+#include "util/buf.h"
+#include "util/err.h"
+
+/* {"url","ref"?} as the spec of git clone. */
+int request_clone(const char *data, size_t len, struct buf *ret_spec, struct err *err);
+
+/* Exactly https://github.com/OWNER/REPOSITORY, scheme and host in any case; ret_url is normalised.
+ */
+bool request_url(const char *url, size_t len, struct buf *ret_url);
+
+/* {"argv","cwd"?,"user"?} as a spec, and EXEC_AS_*. */
+int request_exec(const char *data, size_t len, struct buf *ret_spec, uint32_t *ret_user,
+                 struct err *err);
+
+/* {"name","rebuild"?} */
+int request_image(const char *data, size_t len, struct msg_image_name *ret, struct err *err);
+
+/* A prompt: not blank, UTF-8, no NUL. */
+int request_prompt(const char *data, size_t len, struct err *err);
+
+struct request_log {
+    int64_t from;
+    bool follow;
+    uint32_t stream; /* TASK_LOG_* */
+};
+int request_log(const char *query, size_t len, struct request_log *ret, struct err *err);
+
+/* Fills in all of *ret but the name. */
+int request_diff(const char *query, size_t len, struct msg_diff *ret, struct err *err);

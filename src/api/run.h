@@ -1,0 +1,49 @@
+/*
+ * A call that runs a program: RUN_STARTED brings its pipes, RUN_ENDED its end; then what the pipes
+ * still hold is read, and the call is done. Inside src/api only.
+ */
+#pragma once
+
+#include "api/call.h"
+#include "api/source.h"
+
+enum { RUN_STDOUT, RUN_STDERR, RUN_STREAMS };
+
+struct run;
+
+struct run_ops {
+    /* Bytes of a stream; false: no more until run_resume. */
+    bool (*on_data)(struct run *run, int stream, const char *data, size_t len);
+    /* Ended, and all was read. Called once, also when the client is gone. */
+    void (*on_done)(struct run *run);
+    /* The client went away; NULL: the program's output is read on and dropped. */
+    void (*on_gone)(struct run *run);
+};
+
+struct run {
+    struct api_call *call;
+    const struct run_ops *ops;
+    struct source *sources[RUN_STREAMS];
+    struct buf tails[RUN_STREAMS]; /* kept by run_keep_tail */
+    bool is_cut[RUN_STREAMS];
+    bool is_ended;
+    bool is_streaming; /* the answer was begun */
+    char last_byte;    /* of the streamed answer */
+    struct task_end end;
+    char reason[MSG_TEXT];
+};
+
+/* Makes the call's run and sends the message that starts it. */
+void run_start(struct api_call *call, const struct run_ops *ops, enum ipc_type type,
+               const void *body, int fd);
+
+/* An on_data that keeps the last LIMIT_EXEC_OUTPUT_BYTES. */
+bool run_keep_tail(struct run *run, int stream, const char *data, size_t len);
+
+/* The tail without half a character in front; ends with the supervisor's reason, if any. */
+void run_finish_tails(struct run *run);
+
+/* As a shell tells it: 128 + signal; 127 or 126 for what could not be started. */
+int run_exit_code(const struct run *run);
+
+void run_resume(struct run *run);

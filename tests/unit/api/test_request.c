@@ -1,0 +1,229 @@
+/* The promises about what clients send: what is accepted is exactly what the documents say. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "api/outcome.h"
+#include "api/request.h"
+#include "util/cleanup.h"
+
+static struct spec spec;
+
+static int clone_of(const char *json, struct err *err)
+{
+    static struct buf bytes = BUF_INIT(LIMIT_SPEC_BYTES);
+    buf_clear(&bytes);
+    int r = request_clone(json, strlen(json), &bytes, err);
+    if (r == 0)
+        assert(spec_decode(bytes.data, bytes.len, &spec, NULL) == 0);
+    return r;
+}
+
+static void test_only_repositories_of_github_are_cloned(void)
+{
+    static const char *const good[] = {"https://github.com/octocat/Hello-World",
+                                       "https://github.com/a/b.git", "https://github.com/a/.github",
+                                       "https://github.com/a/b/", "HTTPS://GitHub.com/a/b"};
+    static const char *const bad[] = {
+        "http://github.com/a/b",
+        "https://github.com.evil.test/a/b",
+        "https://evil.test/a/b",
+        "https://user@github.com/a/b",
+        "https://user:x@github.com/a/b",
+        "https://github.com@evil.test/a/b",
+        "https://github.com:443/a/b",
+        "https://github.com:444/a/b",
+        "https://github.com",
+        "https://github.com/",
+        "https://github.com/a",
+        "https://github.com/a/",
+        "https://github.com/a/b/c",
+        "https://github.com/a//b",
+        "https://github.com/../b",
+        "https://github.com/a/..",
+        "https://github.com/-a/b",
+        "https://github.com/a/--upload-pack",
+        "https://github.com/a/b?x",
+        "https://github.com/a/b#x",
+        "https://github.com/a/b%2f",
+        "https://github.com/a/b\n",
+        " https://github.com/a/b",
+        "--upload-pack=x",
+        "ssh://git@github.com/a/b",
+        "git@github.com:a/b",
+        "file:///etc",
+        "ext::sh",
+        "",
+    };
+    for (size_t i = 0; i < ARRAY_LEN(good); i++) {
+        cleanup_buf struct buf url = BUF_INIT(200);
+        assert(request_url(good[i], strlen(good[i]), &url));
+        assert(strncmp(url.data, "https://github.com/", 19) == 0);
+        assert(url.data[url.len - 1] != '/');
+    }
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        cleanup_buf struct buf url = BUF_INIT(200);
+        assert(!request_url(bad[i], strlen(bad[i]), &url) && url.len == 0);
+    }
+}
+
+static void test_a_clone_is_the_command_that_is_documented(void)
+{
+    struct err err;
+    assert(clone_of("{\"url\":\"https://github.com/a/b\",\"ref\":\"v1.0\",\"more\":1}", &err) == 0);
+    static const char *const argv[] = {"git",
+                                       "clone",
+                                       "--depth",
+                                       "1",
+                                       "--branch",
+                                       "v1.0",
+                                       "--",
+                                       "https://github.com/a/b",
+                                       "/workspace/repo"};
+    assert(spec.argc == ARRAY_LEN(argv) && strcmp(spec.cwd, "/workspace") == 0);
+    for (size_t i = 0; i < ARRAY_LEN(argv); i++)
+        assert(strcmp(spec.argv[i], argv[i]) == 0);
+    assert(clone_of("{\"url\":\"https://github.com/a/b\"}", &err) == 0 && spec.argc == 7);
+}
+
+static void test_a_bad_clone_body_is_told_what_to_send(void)
+{
+    static const char *const bodies[] = {
+        "",
+        "null",
+        "[]",
+        "{}",
+        "{\"url\":1}",
+        "{\"url\":\"https://github.com/a/b\"",
+        "{\"url\":\"https://github.com/a/b\",\"ref\":\"\"}",
+        "{\"url\":\"https://github.com/a/b\",\"ref\":null}",
+        "{\"url\":\"https://github.com/a/b\",\"ref\":\"a\\u0000\"}",
+        "{\"url\":\"https://github.com/a/b\\u0000\"}"};
+    struct err err;
+    for (size_t i = 0; i < ARRAY_LEN(bodies); i++) {
+        assert(clone_of(bodies[i], &err) == -EINVAL);
+        assert(strcmp(err.message, "Send {\"url\": \"https://github.com/OWNER/REPOSITORY\"}") == 0);
+    }
+    assert(clone_of("{\"url\":\"https://github.com/a/b\",\"ref\":\"--x\"}", &err) == -EINVAL);
+    assert(strstr(err.message, "no hyphen in front"));
+    assert(clone_of("{\"url\":\"https://github.com/a/b\",\"ref\":\"a\\nb\"}", &err) == -EINVAL);
+}
+
+static int exec_of(const char *json, uint32_t *ret_user)
+{
+    static struct buf bytes = BUF_INIT(LIMIT_SPEC_BYTES);
+    struct err err;
+    buf_clear(&bytes);
+    int r = request_exec(json, strlen(json), &bytes, ret_user, &err);
+    if (r == 0)
+        assert(spec_decode(bytes.data, bytes.len, &spec, NULL) == 0);
+    return r;
+}
+
+static void test_exec_takes_what_is_documented_and_nothing_else(void)
+{
+    uint32_t user = 9;
+    assert(exec_of("{\"argv\":[\"ls\",\"\"]}", &user) == 0 && user == EXEC_AS_AGENT);
+    assert(spec.argc == 2 && strcmp(spec.cwd, "/workspace") == 0);
+    assert(exec_of("{\"argv\":[\"ls\"],\"cwd\":\"/\",\"user\":\"root\"}", &user) == 0);
+    assert(user == EXEC_AS_ROOT && strcmp(spec.cwd, "/") == 0);
+    static const char *const bad[] = {"",
+                                      "{}",
+                                      "{\"argv\":[]}",
+                                      "{\"argv\":\"ls\"}",
+                                      "{\"argv\":[1]}",
+                                      "{\"argv\":[\"\"]}",
+                                      "{\"argv\":[\"ls\"],\"user\":\"nobody\"}",
+                                      "{\"argv\":[\"ls\"],\"user\":0}",
+                                      "{\"argv\":[\"ls\"],\"cwd\":5}",
+                                      "{\"argv\":[\"ls\"],\"cwd\":\"tmp\"}",
+                                      "{\"argv\":[\"a\\u0000b\"]}",
+                                      "{\"argv\":[\"ls\"],\"more\":1}"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert(exec_of(bad[i], &user) == -EINVAL);
+}
+
+static void test_an_exec_over_the_limit_is_too_big(void)
+{
+    cleanup_buf struct buf json = BUF_INIT(LIMIT_API_JSON_BYTES);
+    assert(buf_append_string(&json, "{\"argv\":[\"") == 0);
+    char *text = buf_reserve(&json, LIMIT_SPEC_BYTES);
+    memset(text, 'a', LIMIT_SPEC_BYTES);
+    json.len += LIMIT_SPEC_BYTES;
+    assert(buf_append_string(&json, "\"]}") == 0);
+    uint32_t user;
+    assert(exec_of(json.data, &user) == -EMSGSIZE);
+}
+
+static void test_prompts(void)
+{
+    static const char wide[] = "\xc2\xa0\xe2\x80\xa8\xef\xbb\xbf \t\n";
+    struct err err;
+    assert(request_prompt("do it", 5, &err) == 0);
+    assert(request_prompt("\xc2\xa0\xc3\xa9", 4, &err) == 0);
+    assert(request_prompt("", 0, &err) == -EINVAL && strcmp(err.message, "Send a prompt") == 0);
+    assert(request_prompt(wide, sizeof(wide) - 1, &err) == -EINVAL);
+    assert(strcmp(err.message, "Send a prompt") == 0);
+    assert(request_prompt("a\0b", 3, &err) == -EINVAL);
+    assert(strcmp(err.message, "Send the prompt as UTF-8 text without NUL bytes") == 0);
+    assert(request_prompt("\xff", 1, &err) == -EINVAL);
+    assert(request_prompt("\0", 1, &err) == -EINVAL);
+}
+
+static void test_queries(void)
+{
+    struct request_log log;
+    struct msg_diff diff;
+    struct err err;
+    assert(request_log(NULL, 0, &log, &err) == 0 && log.from == 0 && !log.follow);
+    assert(request_log("from=12&follow=1&stream=stderr", 30, &log, &err) == 0);
+    assert(log.from == 12 && log.follow && log.stream == TASK_LOG_STDERR);
+    static const char *const bad[] = {
+        "from=-1",    "from=",    "from=1x", "from=9999999999999999999",
+        "follow=yes", "stream=x", "more=1",  "from=%"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert(request_log(bad[i], strlen(bad[i]), &log, &err) == -EINVAL);
+    assert(request_diff("", 0, &diff, &err) == 0 && diff.against == DIFF_SINCE_CLONE);
+    assert(request_diff("against=head&renames=1", 22, &diff, &err) == 0);
+    assert(diff.against == DIFF_HEAD && diff.renames == 1 && !diff.revision[0]);
+    assert(request_diff("against=HEAD%7E2", 16, &diff, &err) == 0);
+    assert(diff.against == DIFF_REVISION && strcmp(diff.revision, "HEAD~2") == 0);
+    assert(request_diff("against=-O", 10, &diff, &err) == -EINVAL);
+    assert(request_diff("against=", 8, &diff, &err) == -EINVAL);
+    assert(request_diff("renames=2", 9, &diff, &err) == -EINVAL);
+}
+
+static void test_images(void)
+{
+    struct msg_image_name image;
+    struct err err;
+    assert(request_image("{\"name\":\"claude\"}", 17, &image, &err) == 0 && !image.rebuild);
+    assert(request_image("{\"name\":\"a\",\"rebuild\":true}", 27, &image, &err) == 0);
+    assert(image.rebuild && strcmp(image.name, "a") == 0);
+    assert(request_image("{\"name\":\"../a\"}", 15, &image, &err) == -EINVAL);
+    assert(request_image("{\"name\":\"a\",\"x\":1}", 18, &image, &err) == -EINVAL);
+}
+
+static void test_an_outcome_is_one_only_when_whole(void)
+{
+    static const char good[] = "{\"state\":\"failed\",\"error\":\"x\",\"exitCode\":1}";
+    for (size_t len = 0; len < sizeof(good) - 1; len++)
+        assert(!outcome_is_valid(good, len));
+    assert(outcome_is_valid(good, sizeof(good) - 1));
+    assert(!outcome_is_valid("{\"state\":\"succeeded\",\"error\":\"x\"}", 33));
+    assert(!outcome_is_valid("{\"state\":\"running\"}", 19));
+}
+
+int main(void)
+{
+    test_only_repositories_of_github_are_cloned();
+    test_a_clone_is_the_command_that_is_documented();
+    test_a_bad_clone_body_is_told_what_to_send();
+    test_exec_takes_what_is_documented_and_nothing_else();
+    test_an_exec_over_the_limit_is_too_big();
+    test_prompts();
+    test_queries();
+    test_images();
+    test_an_outcome_is_one_only_when_whole();
+    return 0;
+}
