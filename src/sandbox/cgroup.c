@@ -14,6 +14,7 @@
 
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/name.h"
 
 #define CPU_PERIOD_US 100000
 
@@ -255,7 +256,8 @@ static int list_one(int parent_fd, const char *name, void *ctx)
 {
     (void)parent_fd;
     const struct list_request *request = ctx;
-    request->found(request->ctx, name);
+    if (name_is_valid(name, strlen(name)))
+        request->found(request->ctx, name);
     return 0;
 }
 
@@ -273,4 +275,22 @@ int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const ch
         return result < 0 ? err_errno(err, -result, "cannot list the cgroups") : 0;
     }
     return 0;
+}
+
+static int end_one(int parent_fd, const char *name, void *ctx)
+{
+    (void)parent_fd;
+    const struct cgroups *cgroups = ctx;
+    if (strncmp(name, CGROUP_JAIL_PREFIX, strlen(CGROUP_JAIL_PREFIX)) == 0) {
+        cgroup_kill(cgroups, name, NULL);
+        cgroup_remove(cgroups, name, NULL); /* not yet empty: the next start does it */
+    }
+    return 0;
+}
+
+void cgroup_end_jails(const struct cgroups *cgroups)
+{
+    struct cgroups copy = *cgroups;
+    if (cgroups->v2_fd >= 0)
+        each_group(cgroups->v2_fd, end_one, &copy);
 }

@@ -11,6 +11,9 @@
 #include "sandbox/instance.h"
 #include "util/err.h"
 
+#define CGROUP_JAIL_PREFIX "jail."
+#define CGROUP_NAME_MAX 96
+
 enum cgroup_controller { CGROUP_MEMORY, CGROUP_CPU, CGROUP_PIDS, CGROUP_CONTROLLERS };
 
 struct cgroups {
@@ -48,6 +51,9 @@ int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const ch
 int cgroup_leaf_remove(const struct cgroups *cgroups, const char *name, const char *leaf,
                        struct err *err);
 
-/* Calls found for every group there is. */
+/* Calls found for every instance's group there is. */
 int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const char *name),
                 void *ctx, struct err *err);
+
+/* Ends the jails of a supervisor that is gone. */
+void cgroup_end_jails(const struct cgroups *cgroups);

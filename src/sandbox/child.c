@@ -20,7 +20,6 @@
  * "all" descriptors slow. */
 #define NOFILE_SOFT 16384
 #define NOFILE_HARD 524288
-#define HIGH_FD 64
 
 int child_join_cgroups(const struct child_common *common, struct err *err)
 {
@@ -72,7 +71,7 @@ int child_place_fds(const int *fds, size_t count, int first, struct err *err)
     if (count > CHILD_FDS_MAX)
         return err_set(err, EMFILE, "too many descriptors for a child");
     for (size_t i = 0; i < count; i++)
-        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, HIGH_FD);
+        high[i] = fcntl(fds[i], F_DUPFD_CLOEXEC, CHILD_HIGH_FD);
     for (size_t i = 0; i < count; i++)
         if (high[i] < 0 || fd_move_to(high[i], first + (int)i) < 0)
             return err_errno(err, errno, "cannot place descriptor %d", first + (int)i);
@@ -140,8 +139,8 @@ void child_run_instance(struct child_instance *child)
 {
     struct err err = {0};
     setsid(); /* a signal from the supervisor's terminal is not for us */
-    int sock = fcntl(child->supervisor_fd, F_DUPFD_CLOEXEC, HIGH_FD);
-    int binary = fcntl(child->common.binary_fd, F_DUPFD_CLOEXEC, HIGH_FD);
+    int sock = fcntl(child->supervisor_fd, F_DUPFD_CLOEXEC, CHILD_HIGH_FD);
+    int binary = fcntl(child->common.binary_fd, F_DUPFD_CLOEXEC, CHILD_HIGH_FD);
     int result = sock < 0 || binary < 0 ? err_errno(&err, errno, "cannot duplicate a descriptor")
                                         : set_up(child, &err);
     if (result == 0)

@@ -35,10 +35,15 @@ struct child_instance {
     int listeners[INIT_LISTENER_COUNT];
 };
 
+/* Files of package clients that only root may read, shown to a build. */
+#define CHILD_JAIL_SETTINGS 3
+extern const char *const child_jail_settings[CHILD_JAIL_SETTINGS];
+
 struct child_jail {
     struct child_common common;
     const struct sandbox_jail_start *start;
-    int *folder_fds; /* detached mounts, idmapped, one per folder of start */
+    int setting_fds[CHILD_JAIL_SETTINGS]; /* detached mounts, idmapped; -1: none */
+    int *folder_fds;                      /* detached mounts, idmapped, one per folder of start */
 };
 
 /* The whole life of the child. */
@@ -54,6 +59,7 @@ int child_set_limits(struct err *err);
 
 /* Gives the descriptors the numbers first, first + 1, ..., to be kept over exec. */
 #define CHILD_FDS_MAX 32
+#define CHILD_HIGH_FD 64 /* above every number that is given out */
 int child_place_fds(const int *fds, size_t count, int first, struct err *err);
 /* Returns only when it fails; errno says why. */
 void child_exec(int binary_fd, const char *const *argv, const char *const *environment,

@@ -70,6 +70,7 @@ int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_h
     for (int i = 0; i < SECCOMP_PROFILES; i++)
         host->seccomp_fds[i] = -1;
     cgroups_open(config->state_name, &host->cgroups);
+    cgroup_end_jails(&host->cgroups);
     host->has_ipv6 = probe_ipv6();
     int result = ids_new(config->ids_base, config->ids_count, &host->ids, err);
     if (result == 0)

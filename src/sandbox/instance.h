@@ -121,6 +121,8 @@ struct sandbox_jail_start {
     int64_t memory_bytes;
     int64_t cpu_seconds; /* RLIMIT_CPU; wall clock is the caller's */
 };
+/* Exit status of a jail that could not be set up; the reason is on its stderr. */
+#define SANDBOX_JAIL_SETUP_FAILED 125
 int sandbox_jail_start(struct sandbox_host *host, const struct sandbox_jail_start *start,
                        struct sandbox_process *ret, struct err *err);
 /* After its end: removes its cgroup. */

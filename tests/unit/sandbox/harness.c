@@ -1,4 +1,5 @@
 /* See harness.h. */
+#undef NDEBUG
 #include "harness.h"
 
 #include <assert.h>
@@ -70,7 +71,7 @@ void rig_open(struct rig *rig, const char *init_path, const char *probe_path)
     char token[16];
     snprintf(token, sizeof(token), "t%07d", (int)getpid() % 10000000);
     struct sandbox_host_config config = {.ids_base = 1879048192,
-                                         .ids_count = 16 * IDS_PER_BLOCK,
+                                         .ids_count = 4 * IDS_PER_BLOCK,
                                          .init_path = init_path,
                                          .state_name = token};
     struct err err = {0};
@@ -93,7 +94,15 @@ void rig_receive(struct rig *rig, enum ipc_type type, struct ipc_message *ret)
     assert(result == 1 && ret->header.type == type);
 }
 
-void rig_start(struct rig *rig, const char *name)
+static void wait_for_end(int pidfd)
+{
+    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
+    siginfo_t info;
+    assert(poll(&poll_fd, 1, WAIT_MS) == 1);
+    assert(waitid((idtype_t)P_PIDFD, (id_t)pidfd, &info, WEXITED) == 0);
+}
+
+static void clone_instance(struct rig *rig, const char *name)
 {
     static unsigned count;
     static const char *const environment[] = {"PATH=/bin:/usr/bin", "HOME=/home/agent", "TZ=UTC",
@@ -102,14 +111,14 @@ void rig_start(struct rig *rig, const char *name)
     snprintf(boot_id, sizeof(boot_id), "5b1f8a52-9d0e-4c68-8f3e-%012u", ++count);
     struct err err = {0};
     assert(ids_lease(sandbox_host_ids(rig->host), &rig->block, &err) == 0);
-    rig->listen_fd = listen_at(rig->folder_fd);
+    cleanup_fd int listen_fd = listen_at(rig->folder_fd);
     struct sandbox_start start = {
         .name = name,
         .boot_id = boot_id,
         .block = rig->block,
         .image_fd = rig->image_fd,
         .folder_fd = rig->folder_fd,
-        .listen_fd = rig->listen_fd,
+        .listen_fd = listen_fd,
         .limits = {.memory_bytes = 64LL << 20, .cpu_millis = 1000, .pids = 64},
         .environment = environment,
         .ca_pem = "OUR CA\n",
@@ -119,21 +128,31 @@ void rig_start(struct rig *rig, const char *name)
     if (result < 0)
         fprintf(stderr, "%s\n", err.message);
     assert(result == 0);
-    close(rig->listen_fd);
+}
+
+void rig_start(struct rig *rig, const char *name)
+{
     struct ipc_message message;
+    clone_instance(rig, name);
     rig_receive(rig, IPC_INIT_STATE, &message);
     assert(message.fd_count == 4);
     for (size_t i = 0; i < 4; i++)
         rig->listeners[i] = ipc_take_fd(&message, i);
-    assert(strcmp(IPC_BODY(&message, msg_init_state)->boot_id, boot_id) == 0);
+    assert(strcmp(IPC_BODY(&message, msg_init_state)->boot_id, rig->instance.boot_id) == 0);
 }
 
-static void wait_for_end(int pidfd)
+int rig_start_message(struct rig *rig, const char *name, enum ipc_type type, struct err *err)
 {
-    struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
-    siginfo_t info;
-    assert(poll(&poll_fd, 1, WAIT_MS) == 1);
-    assert(waitid((idtype_t)P_PIDFD, (id_t)pidfd, &info, WEXITED) == 0);
+    struct ipc_message message;
+    clone_instance(rig, name);
+    rig_receive(rig, type, &message);
+    int code = IPC_BODY(&message, msg_status)->code;
+    err_set(err, code, "%s", IPC_BODY(&message, msg_status)->text);
+    wait_for_end(rig->instance.init.pidfd);
+    assert(sandbox_instance_cleanup(rig->host, name, NULL) == 0);
+    ids_release(sandbox_host_ids(rig->host), rig->block);
+    sandbox_instance_release(&rig->instance);
+    return code > 0 ? 0 : -EINVAL;
 }
 
 void rig_stop(struct rig *rig)
@@ -161,13 +180,16 @@ void rig_close(struct rig *rig)
     assert(system(command) == 0); /* NOLINT(cert-env33-c): the test's own folder */
 }
 
-int rig_spec(const char *const *argv, const char *cwd, uint32_t prompt)
+int rig_spec(const char *const *argv, const char *cwd)
 {
     static struct spec spec;
-    spec = (struct spec){.cwd = cwd, .envc = 1, .envp = {"EXTRA=yes"}, .prompt = prompt};
+    spec = (struct spec){.cwd = cwd, .envc = 1, .envp = {"EXTRA=yes"}, .prompt = SPEC_NO_PROMPT};
     spec.argv[spec.argc++] = "probe"; /* found through PATH */
-    for (; *argv; argv++)
+    for (; *argv; argv++) {
+        if (strcmp(*argv, "PROMPT") == 0)
+            spec.prompt = spec.argc;
         spec.argv[spec.argc++] = *argv;
+    }
     cleanup_buf struct buf buf = BUF_INIT(LIMIT_SPEC_BYTES);
     assert(spec_encode(&spec, &buf, NULL) == 0);
     int fd = fd_sealed("spec", buf.data, buf.len, NULL);
@@ -190,7 +212,7 @@ void rig_exec(struct rig *rig, uint32_t user, const char *const *argv, struct ri
     snprintf(group_name, sizeof(group_name), "exec-%u", (unsigned)++exec);
     struct sandbox_group group;
     assert(sandbox_group_create(rig->host, rig->instance.name, group_name, &group, NULL) == 0);
-    cleanup_fd int spec = rig_spec(argv, "/", SPEC_NO_PROMPT);
+    cleanup_fd int spec = rig_spec(argv, "/");
     struct msg_init_exec body = {.exec = exec, .user = user};
     int fds[3] = {spec, group.procs_fd, group.kill_fd};
     assert(ipc_send(rig->instance.socket, IPC_INIT_EXEC, 7, &body, fds, 3, NULL) == 0);
@@ -210,4 +232,35 @@ void rig_exec(struct rig *rig, uint32_t user, const char *const *argv, struct ri
     drain(out, ret->out, sizeof(ret->out));
     drain(error, ret->err, sizeof(ret->err));
     sandbox_group_close(&group);
+}
+
+void rig_task(struct rig *rig, const char *const *argv, const char *prompt, int64_t deadline_ms)
+{
+    struct sandbox_group group;
+    assert(sandbox_group_create(rig->host, rig->instance.name, "task", &group, NULL) == 0);
+    cleanup_fd int spec = rig_spec(argv, "/workspace");
+    cleanup_fd int prompt_fd =
+        fd_sealed("prompt", prompt ? prompt : "", prompt ? strlen(prompt) : 0, NULL);
+    struct msg_init_task body = {.deadline_ms = deadline_ms};
+    int fds[5] = {spec, prompt_fd, group.procs_fd, group.kill_fd, group.oom_fd};
+    assert(ipc_send(rig->instance.socket, IPC_INIT_TASK, 9, &body, fds, 5, NULL) == 0);
+    struct ipc_message message;
+    rig_receive(rig, IPC_INIT_STARTED, &message);
+    const struct msg_init_started *started = IPC_BODY(&message, msg_init_started);
+    if (started->code)
+        fprintf(stderr, "task: %s\n", started->text);
+    assert(started->code == 0 && started->pid > 1);
+    sandbox_group_close(&group);
+}
+
+/* Removing a group succeeds only when no process is in it; one that was just killed may take a
+ * moment to leave. */
+bool rig_group_is_empty(struct rig *rig, const char *group)
+{
+    for (int i = 0; i < 500; i++) {
+        if (sandbox_group_remove(rig->host, rig->instance.name, group, NULL) == 0)
+            return true;
+        poll(NULL, 0, 10);
+    }
+    return false;
 }

@@ -172,6 +172,9 @@ int main(int argc, char **argv)
         return run_connect(argv[2], argv[3]);
     if (strcmp(verb, "stubborn") == 0)
         run_stubborn();
+    if (strcmp(verb, "wait") == 0)
+        for (;;)
+            pause();
     if (strcmp(verb, "eat") == 0)
         run_eat();
     if (strcmp(verb, "both") == 0)
