@@ -182,9 +182,12 @@ static int ca_make_context(struct egress_ca *ca, struct err *err)
     return 0;
 }
 
+/* For a callback that must never ask on a terminal. */
+static char no_password[] = "";
+
 static int ca_parse(struct egress_ca *ca, BIO *bio, struct err *err)
 {
-    ca->key = PEM_read_bio_PrivateKey(bio, NULL, NULL, (void *)(uintptr_t) "");
+    ca->key = PEM_read_bio_PrivateKey(bio, NULL, NULL, no_password);
     ca->cert = ca->key ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
     cleanup_x509 X509 *root = ca->cert ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
     if (!root)
@@ -207,12 +210,11 @@ int egress_ca_open(const char *pem, size_t len, struct egress_ca **ret, struct e
     if (len > LIMIT_CA_PEM_BYTES)
         return err_set(err, EMSGSIZE, "the intermediate is too long");
     struct egress_ca *ca = calloc(1, sizeof(*ca));
+    if (!ca)
+        return err_errno(err, ENOMEM, "cannot open the CA");
+    TAILQ_INIT(&ca->order);
     BIO *bio = BIO_new_mem_buf(pem, (int)len);
-    int result = ca && bio ? 0 : err_errno(err, ENOMEM, "cannot open the CA");
-    if (ca)
-        TAILQ_INIT(&ca->order);
-    if (result == 0)
-        result = ca_parse(ca, bio, err);
+    int result = bio ? ca_parse(ca, bio, err) : cert_error(err, "cannot open the CA");
     if (result == 0)
         result = ca_make_context(ca, err);
     BIO_free(bio);

@@ -109,6 +109,9 @@ static int ca_make_root(int key_fd, int crt_fd, struct ca_pair *ret, struct err 
     return result < 0 ? result : ca_write_pem(crt_fd, crt, "ca.crt", err);
 }
 
+/* For a callback that must never ask on a terminal. */
+static char no_password[] = "";
+
 static int ca_parse_root(const struct buf *key, const struct buf *crt, struct ca_pair *ret,
                          struct err *err)
 {
@@ -116,7 +119,7 @@ static int ca_parse_root(const struct buf *key, const struct buf *crt, struct ca
     cleanup_bio BIO *crt_bio = BIO_new_mem_buf(buf_text(crt), (int)crt->len);
     if (!key_bio || !crt_bio)
         return cert_error(err, "cannot read the root");
-    ret->key = PEM_read_bio_PrivateKey(key_bio, NULL, NULL, (void *)(uintptr_t) "");
+    ret->key = PEM_read_bio_PrivateKey(key_bio, NULL, NULL, no_password);
     if (!ret->key)
         return cert_error(err, "ca.key is not a private key in PEM");
     ret->cert = PEM_read_bio_X509(crt_bio, NULL, NULL, NULL);

@@ -136,8 +136,8 @@ static int process_attach(struct process *process, struct ipc_message *message, 
     const char *name = IPC_TEXT(body->name);
     if (message->fd_count != EGRESS_LISTENERS)
         return err_set(err, EPROTO, "SANDBOX_ATTACH with %zu descriptors", message->fd_count);
-    struct egress_sandbox **grown =
-        reallocarray(process->sandboxes, process->sandbox_count + 1, sizeof(*process->sandboxes));
+    struct egress_sandbox **grown = reallocarray(process->sandboxes, process->sandbox_count + 1,
+                                                 sizeof(struct egress_sandbox *));
     if (!grown)
         return err_errno(err, ENOMEM, "cannot attach %s", name);
     process->sandboxes = grown;

@@ -21,7 +21,7 @@ int egress_secrets_add(struct egress_secrets *secrets, const char *name)
     secrets->items = grown;
     struct egress_secret *added = &grown[secrets->count++];
     memset(added, 0, sizeof(*added));
-    strcpy(added->name, name);
+    memcpy(added->name, name, strlen(name));
     return 0;
 }
 
