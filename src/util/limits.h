@@ -47,6 +47,12 @@
 /* stdout and stderr of an exec that the API keeps: the last part of each. */
 #define LIMIT_EXEC_OUTPUT_BYTES (1024 * 1024)
 
+/* An answer of the API that the command line keeps whole: two outputs of an exec, each byte escaped
+ * in JSON as up to six. */
+#define LIMIT_CLI_REPLY_BYTES (2 * 6 * LIMIT_EXEC_OUTPUT_BYTES + 4096)
+/* What is shown of one text of an agent. */
+#define LIMIT_CLI_EVENT_BYTES (64 * 1024)
+
 /* Logs of a task, each; what follows is dropped and marked. */
 #define LIMIT_TASK_LOG_BYTES (256LL * 1024 * 1024)
 /* outcome.json; the result or the error inside is cut to fit. */

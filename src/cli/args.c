@@ -1,0 +1,200 @@
+/* Reads the command line by the table of verbs.c. Pure: prints and exits nothing. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+#include "util/name.h"
+#include "util/near.h"
+
+struct reader {
+    struct cli *cli;
+    int argc;
+    char **argv;
+    int at; /* next word */
+    struct err *err;
+};
+
+/* "image" of "image build" */
+static bool is_first_word(const char *verb, const char *word)
+{
+    size_t len = strlen(word);
+    return strncmp(verb, word, len) == 0 && verb[len] == ' ';
+}
+
+const struct cli_verb *cli_verb_find(const char *name)
+{
+    for (size_t i = 0; i < cli_verb_count; i++)
+        if (strcmp(cli_verbs[i].name, name) == 0)
+            return &cli_verbs[i];
+    return NULL;
+}
+
+static bool is_group(const char *word)
+{
+    for (size_t i = 0; i < cli_verb_count; i++)
+        if (is_first_word(cli_verbs[i].name, word))
+            return true;
+    return false;
+}
+
+static enum cli_exit refuse_verb(struct reader *reader, const char *word, const char *second)
+{
+    char whole[80];
+    snprintf(whole, sizeof(whole), "%s%s%s", word, second ? " " : "", second ? second : "");
+    struct near near = {.word = whole};
+    for (size_t i = 0; i < cli_verb_count; i++)
+        near_consider(&near, cli_verbs[i].name);
+    if (near.best)
+        return cli_fail(reader->err, CLI_USAGE, "no verb \"%s\": did you mean \"%s\"?", whole,
+                        near.best);
+    return cli_fail(reader->err, CLI_USAGE, "no verb \"%s\": see `paddock --help`", whole);
+}
+
+/* Takes one word that is no option as the verb, or its first half. */
+static enum cli_exit take_verb(struct reader *reader, const char *word)
+{
+    char name[80];
+    if (is_group(word)) {
+        const char *second = reader->at < reader->argc ? reader->argv[reader->at] : NULL;
+        if (!second || second[0] == '-') {
+            if (second && (strcmp(second, "--help") == 0 || strcmp(second, "-h") == 0))
+                return CLI_OK;
+            return cli_fail(reader->err, CLI_USAGE, "\"%s\" needs a second word: see `paddock "
+                            "--help`", word);
+        }
+        reader->at++;
+        snprintf(name, sizeof(name), "%s %s", word, second);
+        reader->cli->verb = cli_verb_find(name);
+        return reader->cli->verb ? CLI_OK : refuse_verb(reader, word, second);
+    }
+    reader->cli->verb = cli_verb_find(word);
+    if (reader->cli->verb)
+        return CLI_OK;
+    /* "imgae build": the second word helps to find what was meant */
+    const char *second = reader->at < reader->argc ? reader->argv[reader->at] : NULL;
+    snprintf(name, sizeof(name), "%s %s", word, second ? second : "");
+    struct near near = {.word = name};
+    for (size_t i = 0; i < cli_verb_count; i++)
+        if (strchr(cli_verbs[i].name, ' '))
+            near_consider(&near, cli_verbs[i].name);
+    return refuse_verb(reader, word, near.best ? second : NULL);
+}
+
+/* HELP, VERSION and URL may stand everywhere. */
+static bool is_option_of(const struct cli_verb *verb, size_t id)
+{
+    if (id == OPTION_HELP || id == OPTION_URL)
+        return true;
+    return verb ? (verb->options & (1U << id)) != 0 : id == OPTION_VERSION;
+}
+
+static enum cli_exit refuse_option(struct reader *reader, const char *word)
+{
+    const struct cli_verb *verb = reader->cli->verb;
+    struct near near = {.word = word + strspn(word, "-")};
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (is_option_of(verb, i))
+            near_consider(&near, cli_options[i].name);
+    const char *name = verb ? verb->name : "";
+    if (near.best)
+        return cli_fail(reader->err, CLI_USAGE, "no option \"%s\": did you mean \"--%s\"?", word,
+                        near.best);
+    return cli_fail(reader->err, CLI_USAGE, "no option \"%s\": see `paddock %s%s--help`", word,
+                    name, verb ? " " : "");
+}
+
+static bool option_is(const struct cli_option *option, const char *word, size_t len)
+{
+    if (word[1] == '-')
+        return strlen(option->name) == len - 2 && strncmp(option->name, word + 2, len - 2) == 0;
+    return option->letter && len == 2 && word[1] == option->letter;
+}
+
+static enum cli_exit store_option(struct reader *reader, size_t id, const char *value)
+{
+    struct cli *cli = reader->cli;
+    if (id == OPTION_VAR) {
+        if (cli->var_count == CLI_VARS_MAX)
+            return cli_fail(reader->err, CLI_USAGE, "more than %d --var", CLI_VARS_MAX);
+        cli->vars[cli->var_count++] = value;
+    }
+    cli->values[id] = value;
+    return CLI_OK;
+}
+
+/* Takes "--name", "--name=value", "--name value", "-n", "-n value". */
+static enum cli_exit take_option(struct reader *reader, const char *word)
+{
+    const char *equals = word[1] == '-' ? strchr(word, '=') : NULL;
+    size_t len = equals ? (size_t)(equals - word) : strlen(word);
+    for (size_t i = 0; i < OPTION_COUNT; i++) {
+        const struct cli_option *option = &cli_options[i];
+        if (!is_option_of(reader->cli->verb, i) || !option_is(option, word, len))
+            continue;
+        if (!option->value)
+            return equals ? cli_fail(reader->err, CLI_USAGE, "\"--%s\" takes no value",
+                                     option->name)
+                          : store_option(reader, i, "");
+        if (equals)
+            return store_option(reader, i, equals + 1);
+        if (reader->at >= reader->argc)
+            return cli_fail(reader->err, CLI_USAGE, "\"--%s\" needs its %s", option->name,
+                            option->value);
+        return store_option(reader, i, reader->argv[reader->at++]);
+    }
+    return refuse_option(reader, word);
+}
+
+static enum cli_exit read_words(struct reader *reader)
+{
+    struct cli *cli = reader->cli;
+    bool is_literal = false;
+    while (reader->at < reader->argc) {
+        const char *word = reader->argv[reader->at++];
+        enum cli_exit status = CLI_OK;
+        if (!is_literal && strcmp(word, "--") == 0) {
+            is_literal = true;
+        } else if (!is_literal && word[0] == '-' && word[1]) {
+            status = take_option(reader, word);
+        } else if (!cli->verb) {
+            status = take_verb(reader, word);
+        } else {
+            cli->args[cli->arg_count++] = word;
+            is_literal = is_literal || cli->arg_count == cli->verb->literal_after;
+        }
+        if (status != CLI_OK)
+            return status;
+    }
+    return CLI_OK;
+}
+
+static enum cli_exit check_arguments(const struct cli *cli, struct err *err)
+{
+    const struct cli_verb *verb = cli->verb;
+    if (cli->arg_count < verb->min_args || cli->arg_count > verb->max_args)
+        return cli_fail(err, CLI_USAGE, "%s arguments: usage: paddock %s %s",
+                        cli->arg_count < verb->min_args ? "too few" : "too many", verb->name,
+                        verb->arguments);
+    bool are_all = verb->max_args == CLI_ARGS_ANY && strcmp(verb->arguments, "NAME...") == 0;
+    for (size_t i = 0; verb->takes_name && i < (are_all ? cli->arg_count : 1); i++)
+        if (!name_is_valid(cli->args[i], strlen(cli->args[i])))
+            return cli_fail(err, CLI_USAGE,
+                            "\"%.80s\" is not a name: 1 to 63 of a-z, 0-9 and \"-\", not \"-\" "
+                            "at either end", cli->args[i]);
+    return CLI_OK;
+}
+
+enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err)
+{
+    *ret = (struct cli){0};
+    ret->args = calloc((size_t)argc + 1, sizeof(*ret->args));
+    if (!ret->args)
+        return cli_fail(err, CLI_FAILED, "out of memory");
+    struct reader reader = {.cli = ret, .argc = argc, .argv = argv, .at = 1, .err = err};
+    enum cli_exit status = read_words(&reader);
+    if (status != CLI_OK || ret->values[OPTION_HELP] || ret->values[OPTION_VERSION])
+        return status;
+    if (!ret->verb)
+        return cli_fail(err, CLI_USAGE, "what is to be done? see `paddock --help`");
+    return check_arguments(ret, err);
+}

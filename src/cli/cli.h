@@ -1,0 +1,179 @@
+/*
+ * The command line. Runs as the user; everything it does it asks of the daemon's REST API, except
+ * `policy check`, which reads a policy itself, and `doctor`, which runs paddockd.
+ *
+ * verbs.c is the table of verbs and options: parsing (args.c) and --help (help.c) come from it. Each
+ * verb has its file cmd_<verb>.c. What a sandbox or the daemon says goes to a terminal only through
+ * text.c, so that no escape sequence of an agent reaches it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "util/buf.h"
+#include "util/err.h"
+
+/* Exit statuses; --help prints them. */
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_FAILED = 1,      /* the task failed, or what was asked could not be done */
+    CLI_USAGE = 2,       /* the command line is wrong; nothing was asked of the daemon */
+    CLI_LOST = 3,        /* run: the task's end is not known */
+    CLI_UNREACHABLE = 4, /* no daemon, or no permission to talk to it */
+    CLI_EXEC_FAILED = 125, /* exec: the program was not run; else its own status */
+    CLI_INTERRUPTED = 130, /* run, log: Ctrl-C; the task goes on */
+};
+
+enum cli_option_id {
+    OPTION_HELP,
+    OPTION_VERSION,
+    OPTION_URL,
+    OPTION_JSON,
+    OPTION_DETACH,
+    OPTION_ROOT,
+    OPTION_CWD,
+    OPTION_REF,
+    OPTION_FOLLOW,
+    OPTION_STDERR,
+    OPTION_EVENTS,
+    OPTION_CONFIG,
+    OPTION_VAR,
+    OPTION_COUNT
+};
+
+struct cli_option {
+    const char *name; /* long, without dashes */
+    char letter;      /* 0: none */
+    const char *value; /* what it takes, for --help; NULL: it is a flag */
+    const char *help;
+};
+
+#define CLI_ARGS_ANY UINT32_MAX
+#define CLI_VARS_MAX 64
+
+struct cli;
+struct cli_verb {
+    const char *name;      /* of one word, or "image build" */
+    const char *arguments; /* for --help: "NAME URL" */
+    const char *summary;   /* one line */
+    const char *details;   /* more lines for its --help, or NULL */
+    uint32_t min_args;
+    uint32_t max_args;
+    uint32_t literal_after; /* this many arguments in, the rest is not read for options; 0: never */
+    uint32_t options;       /* bit 1 << enum cli_option_id; HELP and URL always */
+    bool takes_name;        /* the first argument is a sandbox's or an image's name: it is checked */
+    /* Returns the exit status; a message left in err is printed. */
+    enum cli_exit (*run)(struct cli *cli, struct err *err);
+};
+
+extern const struct cli_option cli_options[OPTION_COUNT];
+extern const struct cli_verb cli_verbs[];
+extern const size_t cli_verb_count;
+
+/* A command line that was understood. Strings are argv's own. */
+struct cli {
+    const struct cli_verb *verb; /* NULL: none was given (--help or --version alone) */
+    const char *values[OPTION_COUNT]; /* NULL: not given; of a flag: "" */
+    const char *vars[CLI_VARS_MAX];   /* of --var, in order */
+    size_t var_count;
+    const char **args; /* without the verb; the caller frees the array */
+    size_t arg_count;
+};
+
+int cli_main(int argc, char **argv);
+
+/* args.c. CLI_OK, or CLI_USAGE with the reason and the near name that may have been meant. */
+enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err);
+/* The verb of this name, or NULL. */
+const struct cli_verb *cli_verb_find(const char *name);
+
+/* help.c: the whole help, or that of one verb. */
+void cli_help_print(FILE *out, const struct cli_verb *verb);
+
+/* Sets the message and returns the status. */
+enum cli_exit cli_fail(struct err *err, enum cli_exit status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* http.c: one request to the daemon; blocks until its end. */
+struct cli_request {
+    const char *method;
+    const char *path; /* with its query; only names that were checked go in */
+    const char *content_type; /* NULL: no body */
+    const char *body;
+    size_t body_len;
+    /* When set, gets the body of an answer of 2xx as it comes. */
+    void (*stream)(void *ctx, const char *data, size_t len);
+    void *ctx;
+};
+struct cli_reply {
+    long status;
+    struct buf body; /* up to LIMIT_CLI_REPLY_BYTES */
+};
+void cli_reply_free(struct cli_reply *reply);
+#define cleanup_reply __attribute__((cleanup(cli_reply_free)))
+
+/* CLI_OK when there was an answer, whatever its status; else CLI_UNREACHABLE (or CLI_USAGE: a bad
+ * --url; CLI_INTERRUPTED) with the cause and the cure. */
+enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
+                       struct cli_reply *ret, struct err *err);
+/* As cli_call, and an answer that is not 2xx is CLI_FAILED with the daemon's reason. */
+enum cli_exit cli_ask(const struct cli *cli, const struct cli_request *request,
+                      struct cli_reply *ret, struct err *err);
+/* Turns an answer that is not 2xx into a message. */
+enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, struct err *err);
+
+/* From here on Ctrl-C ends a request (CLI_INTERRUPTED) instead of the program. */
+void cli_catch_interrupt(void);
+bool cli_is_interrupted(void);
+
+/* text.c: foreign bytes for a terminal. Control characters, C1, bidirectional overrides and what is
+ * no UTF-8 are shown, never sent. `one_line` makes blanks of line ends and tabs. At most max_bytes
+ * of `data` are taken; more is told by "...". 0 or as buf_append. Pure. */
+int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line,
+                    size_t max_bytes);
+/* Writes foreign bytes: as they are to a file or a pipe, through cli_text_append to a terminal. */
+void cli_write(FILE *out, const char *data, size_t len);
+/* Writes foreign text on one line, always made safe, in at least `width` columns. */
+void cli_write_cell(FILE *out, const char *text, int width);
+
+/* events.c: the agent's event lines in readable form. Pure: bytes in, text appended to `out`. */
+struct cli_events {
+    struct buf line; /* a line that is not whole yet */
+    bool is_skipping; /* inside a line that is too long */
+};
+void cli_events_init(struct cli_events *events);
+void cli_events_free(struct cli_events *events);
+void cli_events_feed(struct cli_events *events, const char *data, size_t len, struct buf *out);
+void cli_events_end(struct cli_events *events, struct buf *out); /* the last line had no end */
+
+/* follow.c: the log of a task, from its start. With `events` in readable form. With `follow` until
+ * the task ends, also across a restart of the daemon. */
+struct cli_follow {
+    const char *name;
+    bool follow;
+    bool events;
+    bool is_stderr;
+};
+enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err);
+
+/* The verbs. */
+enum cli_exit cmd_cancel(struct cli *cli, struct err *err);
+enum cli_exit cmd_clone(struct cli *cli, struct err *err);
+enum cli_exit cmd_diff(struct cli *cli, struct err *err);
+enum cli_exit cmd_doctor(struct cli *cli, struct err *err);
+enum cli_exit cmd_exec(struct cli *cli, struct err *err);
+enum cli_exit cmd_help(struct cli *cli, struct err *err);
+enum cli_exit cmd_image_build(struct cli *cli, struct err *err);
+enum cli_exit cmd_image_ls(struct cli *cli, struct err *err);
+enum cli_exit cmd_image_rm(struct cli *cli, struct err *err);
+enum cli_exit cmd_log(struct cli *cli, struct err *err);
+enum cli_exit cmd_ls(struct cli *cli, struct err *err);
+enum cli_exit cmd_policy_check(struct cli *cli, struct err *err);
+enum cli_exit cmd_rm(struct cli *cli, struct err *err);
+enum cli_exit cmd_run(struct cli *cli, struct err *err);
+enum cli_exit cmd_status(struct cli *cli, struct err *err);
+enum cli_exit cmd_stop(struct cli *cli, struct err *err);
+enum cli_exit cmd_version(struct cli *cli, struct err *err);

@@ -1,0 +1,58 @@
+/* paddock clone: git clone inside the sandbox; git's own words are printed. */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "json/json.h"
+#include "util/cleanup.h"
+#include "util/limits.h"
+
+/* Arguments of the command line may be any bytes; JSON may not. */
+static int write_body(const struct cli *cli, struct buf *ret)
+{
+    struct json_writer *writer = json_writer_new(ret, false);
+    if (!writer)
+        return -ENOMEM;
+    json_write_object_begin(writer);
+    json_write_pair_string(writer, "url", cli->args[1]);
+    if (cli->values[OPTION_REF])
+        json_write_pair_string(writer, "ref", cli->values[OPTION_REF]);
+    json_write_object_end(writer);
+    return json_writer_end(writer);
+}
+
+static void print_member(const struct json *json, const char *key)
+{
+    size_t len;
+    const char *text = json_string(json_get(json, key), &len);
+    if (text)
+        cli_write(stderr, text, len);
+}
+
+enum cli_exit cmd_clone(struct cli *cli, struct err *err)
+{
+    char path[128];
+    cleanup_buf struct buf body = BUF_INIT(LIMIT_API_JSON_BYTES);
+    cleanup_reply struct cli_reply reply = {0};
+    cleanup_json struct json *json = NULL;
+    if (write_body(cli, &body) < 0)
+        return cli_fail(err, CLI_USAGE, "the URL and the ref must be UTF-8 text");
+    snprintf(path, sizeof(path), "/sandboxes/%s/repository", cli->args[0]);
+    struct cli_request request = {.method = "POST",
+                                  .path = path,
+                                  .content_type = "application/json",
+                                  .body = buf_text(&body),
+                                  .body_len = body.len};
+    enum cli_exit status = cli_call(cli, &request, &reply, err);
+    if (status != CLI_OK)
+        return status;
+    bool is_json = (reply.status == 200 || reply.status == 502) &&
+                   json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, NULL) == 0;
+    if (!is_json)
+        return cli_refused(cli, &reply, err);
+    print_member(json, "stdout");
+    print_member(json, "stderr");
+    if (reply.status == 200)
+        return CLI_OK;
+    return cli_fail(err, CLI_FAILED, "%s: git clone failed (exit %lld)", cli->args[0],
+                    (long long)json_integer(json_get(json, "exitCode")));
+}

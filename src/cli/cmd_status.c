@@ -1,0 +1,42 @@
+/* paddock status: how the task of a sandbox is doing. */
+#include <string.h>
+
+#include "cli/cli.h"
+#include "json/json.h"
+#include "util/cleanup.h"
+
+static void print_text(const char *text)
+{
+    size_t len = strlen(text);
+    cli_write(stdout, text, len);
+    if (len && text[len - 1] != '\n')
+        putchar('\n');
+}
+
+enum cli_exit cmd_status(struct cli *cli, struct err *err)
+{
+    char path[128];
+    cleanup_reply struct cli_reply reply = {0};
+    cleanup_json struct json *json = NULL;
+    snprintf(path, sizeof(path), "/sandboxes/%s/task", cli->args[0]);
+    struct cli_request request = {.method = "GET", .path = path};
+    enum cli_exit status = cli_ask(cli, &request, &reply, err);
+    if (status != CLI_OK)
+        return status;
+    if (cli->values[OPTION_JSON]) {
+        printf("%s\n", buf_text(&reply.body));
+        return CLI_OK;
+    }
+    if (json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) < 0)
+        return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
+    const char *state = json_text(json_get(json, "state"));
+    const char *text = json_text(json_get(json, "result"));
+    if (!text)
+        text = json_text(json_get(json, "error"));
+    bool is_none = state && strcmp(state, "none") == 0;
+    printf("%s: ", cli->args[0]);
+    print_text(is_none ? "no task was started here" : state ? state : "no state");
+    if (text)
+        print_text(text);
+    return CLI_OK;
+}

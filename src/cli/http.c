@@ -1,0 +1,243 @@
+/* Requests to the daemon with libcurl, over its Unix socket or loopback TCP. No proxy, no redirect,
+ * nothing but HTTP. */
+#include <curl/curl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "util/cleanup.h"
+#include "util/limits.h"
+
+#define DEFAULT_SOCKET "/run/paddock/paddock.sock"
+#define CONNECT_TIMEOUT_MS 10000L
+
+struct target {
+    char socket[256]; /* "" for TCP */
+    char url[2048];   /* of the request */
+};
+
+struct transfer {
+    CURL *curl;
+    const struct cli_request *request;
+    struct cli_reply *reply;
+    bool is_too_long;
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+    (void)signal;
+    interrupted = 1;
+}
+
+void cli_catch_interrupt(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt};
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool cli_is_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+void cli_reply_free(struct cli_reply *reply)
+{
+    buf_free(&reply->body);
+}
+
+/* The socket of a rootless daemon, when this user has one; else the machine's. */
+static void default_socket(char *ret, size_t size)
+{
+    struct stat st;
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (geteuid() != 0 && runtime && runtime[0] == '/') {
+        int len = snprintf(ret, size, "%s/paddock/paddock.sock", runtime);
+        if (len > 0 && (size_t)len < size && stat(ret, &st) == 0)
+            return;
+    }
+    snprintf(ret, size, "%s", DEFAULT_SOCKET);
+}
+
+static enum cli_exit find_target(const struct cli *cli, const char *path, struct target *ret,
+                                 struct err *err)
+{
+    const char *url = cli->values[OPTION_URL];
+    if (!url || !url[0])
+        url = getenv("PADDOCK_URL");
+    ret->socket[0] = '\0';
+    if (!url || !url[0]) {
+        default_socket(ret->socket, sizeof(ret->socket));
+    } else if (strncmp(url, "unix:", 5) == 0 && url[5]) {
+        if (strlen(url + 5) >= sizeof(ret->socket))
+            return cli_fail(err, CLI_USAGE, "the socket's path is too long: %.80s...", url + 5);
+        snprintf(ret->socket, sizeof(ret->socket), "%s", url + 5);
+    } else if (strncmp(url, "http://", 7) == 0 && url[7]) {
+        size_t len = strlen(url);
+        int n = snprintf(ret->url, sizeof(ret->url), "%.*s%s",
+                         (int)(url[len - 1] == '/' ? len - 1 : len), url, path);
+        if (n < 0 || (size_t)n >= sizeof(ret->url))
+            return cli_fail(err, CLI_USAGE, "the URL is too long");
+        return CLI_OK;
+    } else {
+        return cli_fail(err, CLI_USAGE,
+                        "\"%.200s\" is no place of the daemon: use unix:PATH or http://HOST:PORT",
+                        url);
+    }
+    snprintf(ret->url, sizeof(ret->url), "http://paddock%s", path);
+    return CLI_OK;
+}
+
+static size_t on_body(char *data, size_t size, size_t count, void *ctx)
+{
+    struct transfer *transfer = ctx;
+    const struct cli_request *request = transfer->request;
+    long status = 0;
+    curl_easy_getinfo(transfer->curl, CURLINFO_RESPONSE_CODE, &status);
+    size_t len = size * count;
+    if (request->stream && status >= 200 && status < 300) {
+        request->stream(request->ctx, data, len);
+        return len;
+    }
+    if (buf_append(&transfer->reply->body, data, len) < 0) {
+        transfer->is_too_long = true;
+        return 0;
+    }
+    return len;
+}
+
+static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
+{
+    (void)ctx, (void)a, (void)b, (void)c, (void)d;
+    return interrupted != 0;
+}
+
+static struct curl_slist *make_headers(const struct cli_request *request, struct err *err)
+{
+    struct curl_slist *headers = curl_slist_append(NULL, "Expect:");
+    char line[4096];
+    snprintf(line, sizeof(line), "Content-Type: %s",
+             request->content_type ? request->content_type : "");
+    headers = curl_slist_append(headers, line); /* without a value curl sends none */
+    const char *token = getenv("PADDOCK_TOKEN");
+    if (token && token[0]) {
+        int len = snprintf(line, sizeof(line), "Authorization: Bearer %s", token);
+        if (strpbrk(token, "\r\n") || len < 0 || (size_t)len >= sizeof(line)) {
+            curl_slist_free_all(headers);
+            cli_fail(err, CLI_USAGE, "PADDOCK_TOKEN is not a token");
+            return NULL;
+        }
+        headers = curl_slist_append(headers, line);
+        explicit_bzero(line, sizeof(line));
+    }
+    if (!headers)
+        cli_fail(err, CLI_FAILED, "out of memory");
+    return headers;
+}
+
+static void set_options(struct transfer *transfer, const struct target *target,
+                        struct curl_slist *headers)
+{
+    CURL *curl = transfer->curl;
+    const struct cli_request *request = transfer->request;
+    curl_easy_setopt(curl, CURLOPT_URL, target->url);
+    curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http");
+    curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
+    curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
+    curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    if (target->socket[0])
+        curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, target->socket);
+    curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
+    curl_easy_setopt(curl, CURLOPT_WRITEFUNCTION, on_body);
+    curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
+    curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+    curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    if (strcmp(request->method, "POST") == 0) {
+        curl_easy_setopt(curl, CURLOPT_POST, 1L);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
+        curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body ? request->body : "");
+    } else {
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+    }
+}
+
+/* Why there was no answer, and what to do. */
+static enum cli_exit explain(const struct transfer *transfer, const struct target *target,
+                             CURLcode code, struct err *err)
+{
+    long os_errno = 0;
+    curl_easy_getinfo(transfer->curl, CURLINFO_OS_ERRNO, &os_errno);
+    const char *where = target->socket[0] ? target->socket : target->url;
+    if (interrupted)
+        return CLI_INTERRUPTED;
+    if (transfer->is_too_long)
+        return cli_fail(err, CLI_FAILED, "the daemon's answer is longer than %d bytes",
+                        LIMIT_CLI_REPLY_BYTES);
+    if (code != CURLE_COULDNT_CONNECT)
+        return cli_fail(err, CLI_UNREACHABLE, "the daemon at %.300s broke off: %s", where,
+                        curl_easy_strerror(code));
+    if (os_errno == EACCES || os_errno == EPERM)
+        return cli_fail(err, CLI_UNREACHABLE,
+                        "no permission to talk to the daemon at %.300s: run as its user, or have "
+                        "the socket's mode or group changed", where);
+    return cli_fail(err, CLI_UNREACHABLE,
+                    "no daemon at %.300s%s%s: start it with `paddockd --config FILE` (as root), or "
+                    "tell where it listens with --url or PADDOCK_URL", where,
+                    os_errno ? ": " : "", os_errno ? strerror((int)os_errno) : "");
+}
+
+enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
+                       struct cli_reply *ret, struct err *err)
+{
+    struct target target;
+    ret->status = 0;
+    ret->body = BUF_INIT(LIMIT_CLI_REPLY_BYTES);
+    enum cli_exit status = find_target(cli, request->path, &target, err);
+    if (status != CLI_OK)
+        return status;
+    struct curl_slist *headers = make_headers(request, err);
+    if (!headers)
+        return CLI_USAGE;
+    struct transfer transfer = {.curl = curl_easy_init(), .request = request, .reply = ret};
+    if (transfer.curl) {
+        set_options(&transfer, &target, headers);
+        CURLcode code = curl_easy_perform(transfer.curl);
+        curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &ret->status);
+        if (code != CURLE_OK)
+            status = explain(&transfer, &target, code, err);
+        curl_easy_cleanup(transfer.curl);
+    } else {
+        status = cli_fail(err, CLI_FAILED, "out of memory");
+    }
+    curl_slist_free_all(headers);
+    return status;
+}
+
+enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, struct err *err)
+{
+    const char *body = buf_text(&reply->body);
+    const char *name = cli->verb->takes_name ? cli->args[0] : NULL;
+    if (reply->status == 401)
+        return cli_fail(err, CLI_FAILED, "the daemon wants a token it knows: set PADDOCK_TOKEN");
+    if (reply->status == 404 && name)
+        return cli_fail(err, CLI_FAILED, "nothing is known of \"%s\": `paddock %s` lists what is "
+                        "there", name,
+                        strncmp(cli->verb->name, "image", 5) == 0 ? "image ls" : "ls");
+    if (reply->body.len)
+        return cli_fail(err, CLI_FAILED, "%s%s%.*s", name ? name : "", name ? ": " : "",
+                        (int)(strlen(body) - (body[strlen(body) - 1] == '\n')), body);
+    return cli_fail(err, CLI_FAILED, "the daemon answered %ld", reply->status);
+}
+
+enum cli_exit cli_ask(const struct cli *cli, const struct cli_request *request,
+                      struct cli_reply *ret, struct err *err)
+{
+    enum cli_exit status = cli_call(cli, request, ret, err);
+    if (status == CLI_OK && (ret->status < 200 || ret->status > 299))
+        status = cli_refused(cli, ret, err);
+    return status;
+}

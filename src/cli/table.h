@@ -1,0 +1,27 @@
+/* Lists of the daemon as tables. */
+#pragma once
+
+#include "cli/cli.h"
+#include "json/json.h"
+
+#define CLI_CELL_MAX 256
+
+struct cli_column {
+    const char *heading;
+    const char *key;
+    enum { CLI_COLUMN_TEXT, CLI_COLUMN_BYTES, CLI_COLUMN_TIME } kind; /* of an integer */
+};
+
+/* Prints heading and rows; `answer` is the array itself or has it under `key`. */
+void cli_table_print(FILE *out, const struct json *answer, const char *key,
+                     const struct cli_column *columns, size_t count);
+
+/* Asks for a list and prints it; with --json the answer as it is. */
+struct cli_listing {
+    const char *path;
+    const char *key;
+    const struct cli_column *columns;
+    size_t count;
+    const char *when_empty; /* said on standard error */
+};
+enum cli_exit cli_list(const struct cli *cli, const struct cli_listing *listing, struct err *err);
