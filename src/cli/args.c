@@ -59,8 +59,10 @@ static enum cli_exit take_verb(struct reader *reader, const char *word)
         if (!second || second[0] == '-') {
             if (second && (strcmp(second, "--help") == 0 || strcmp(second, "-h") == 0))
                 return CLI_OK;
-            return cli_fail(reader->err, CLI_USAGE, "\"%s\" needs a second word: see `paddock "
-                            "--help`", word);
+            return cli_fail(reader->err, CLI_USAGE,
+                            "\"%s\" needs a second word: see `paddock "
+                            "--help`",
+                            word);
         }
         reader->at++;
         snprintf(name, sizeof(name), "%s %s", word, second);
@@ -132,9 +134,9 @@ static enum cli_exit take_option(struct reader *reader, const char *word)
         if (!is_option_of(reader->cli->verb, i) || !option_is(option, word, len))
             continue;
         if (!option->value)
-            return equals ? cli_fail(reader->err, CLI_USAGE, "\"--%s\" takes no value",
-                                     option->name)
-                          : store_option(reader, i, "");
+            return equals
+                       ? cli_fail(reader->err, CLI_USAGE, "\"--%s\" takes no value", option->name)
+                       : store_option(reader, i, "");
         if (equals)
             return store_option(reader, i, equals + 1);
         if (reader->at >= reader->argc)
@@ -180,7 +182,8 @@ static enum cli_exit check_arguments(const struct cli *cli, struct err *err)
         if (!name_is_valid(cli->args[i], strlen(cli->args[i])))
             return cli_fail(err, CLI_USAGE,
                             "\"%.80s\" is not a name: 1 to 63 of a-z, 0-9 and \"-\", not \"-\" "
-                            "at either end", cli->args[i]);
+                            "at either end",
+                            cli->args[i]);
     return CLI_OK;
 }
 

@@ -2,9 +2,9 @@
  * The command line. Runs as the user; everything it does it asks of the daemon's REST API, except
  * `policy check`, which reads a policy itself, and `doctor`, which runs paddockd.
  *
- * verbs.c is the table of verbs and options: parsing (args.c) and --help (help.c) come from it. Each
- * verb has its file cmd_<verb>.c. What a sandbox or the daemon says goes to a terminal only through
- * text.c, so that no escape sequence of an agent reaches it.
+ * verbs.c is the table of verbs and options: parsing (args.c) and --help (help.c) come from it.
+ * Each verb has its file cmd_<verb>.c. What a sandbox or the daemon says goes to a terminal only
+ * through text.c, so that no escape sequence of an agent reaches it.
  */
 #pragma once
 
@@ -19,10 +19,10 @@
 /* Exit statuses; --help prints them. */
 enum cli_exit {
     CLI_OK = 0,
-    CLI_FAILED = 1,      /* the task failed, or what was asked could not be done */
-    CLI_USAGE = 2,       /* the command line is wrong; nothing was asked of the daemon */
-    CLI_LOST = 3,        /* run: the task's end is not known */
-    CLI_UNREACHABLE = 4, /* no daemon, or no permission to talk to it */
+    CLI_FAILED = 1,        /* the task failed, or what was asked could not be done */
+    CLI_USAGE = 2,         /* the command line is wrong; nothing was asked of the daemon */
+    CLI_LOST = 3,          /* run: the task's end is not known */
+    CLI_UNREACHABLE = 4,   /* no daemon, or no permission to talk to it */
     CLI_EXEC_FAILED = 125, /* exec: the program was not run; else its own status */
     CLI_INTERRUPTED = 130, /* run, log: Ctrl-C; the task goes on */
 };
@@ -39,14 +39,17 @@ enum cli_option_id {
     OPTION_FOLLOW,
     OPTION_STDERR,
     OPTION_EVENTS,
+    OPTION_AGAINST,
+    OPTION_RENAMES,
+    OPTION_REBUILD,
     OPTION_CONFIG,
     OPTION_VAR,
     OPTION_COUNT
 };
 
 struct cli_option {
-    const char *name; /* long, without dashes */
-    char letter;      /* 0: none */
+    const char *name;  /* long, without dashes */
+    char letter;       /* 0: none */
     const char *value; /* what it takes, for --help; NULL: it is a flag */
     const char *help;
 };
@@ -64,7 +67,7 @@ struct cli_verb {
     uint32_t max_args;
     uint32_t literal_after; /* this many arguments in, the rest is not read for options; 0: never */
     uint32_t options;       /* bit 1 << enum cli_option_id; HELP and URL always */
-    bool takes_name;        /* the first argument is a sandbox's or an image's name: it is checked */
+    bool takes_name; /* the first argument is a sandbox's or an image's name: it is checked */
     /* Returns the exit status; a message left in err is printed. */
     enum cli_exit (*run)(struct cli *cli, struct err *err);
 };
@@ -75,7 +78,7 @@ extern const size_t cli_verb_count;
 
 /* A command line that was understood. Strings are argv's own. */
 struct cli {
-    const struct cli_verb *verb; /* NULL: none was given (--help or --version alone) */
+    const struct cli_verb *verb;      /* NULL: none was given (--help or --version alone) */
     const char *values[OPTION_COUNT]; /* NULL: not given; of a flag: "" */
     const char *vars[CLI_VARS_MAX];   /* of --var, in order */
     size_t var_count;
@@ -100,7 +103,7 @@ enum cli_exit cli_fail(struct err *err, enum cli_exit status, const char *format
 /* http.c: one request to the daemon; blocks until its end. */
 struct cli_request {
     const char *method;
-    const char *path; /* with its query; only names that were checked go in */
+    const char *path;         /* with its query; only names that were checked go in */
     const char *content_type; /* NULL: no body */
     const char *body;
     size_t body_len;
@@ -132,8 +135,7 @@ bool cli_is_interrupted(void);
 /* text.c: foreign bytes for a terminal. Control characters, C1, bidirectional overrides and what is
  * no UTF-8 are shown, never sent. `one_line` makes blanks of line ends and tabs. At most max_bytes
  * of `data` are taken; more is told by "...". 0 or as buf_append. Pure. */
-int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line,
-                    size_t max_bytes);
+int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line, size_t max_bytes);
 /* Writes foreign bytes: as they are to a file or a pipe, through cli_text_append to a terminal. */
 void cli_write(FILE *out, const char *data, size_t len);
 /* Writes foreign text on one line, always made safe, in at least `width` columns. */
@@ -141,7 +143,7 @@ void cli_write_cell(FILE *out, const char *text, int width);
 
 /* events.c: the agent's event lines in readable form. Pure: bytes in, text appended to `out`. */
 struct cli_events {
-    struct buf line; /* a line that is not whole yet */
+    struct buf line;  /* a line that is not whole yet */
     bool is_skipping; /* inside a line that is too long */
 };
 void cli_events_init(struct cli_events *events);

@@ -1,7 +1,23 @@
 /* paddock diff: all changes since the clone, as they come. */
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/cleanup.h"
+#include "json/json.h"
+
+#define REVISION_MAX 255 /* as the daemon takes it */
+
+/* Percent-encodes everything but letters and digits. */
+static bool escape_query(const char *text, char *ret, size_t size)
+{
+    size_t len = 0;
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        bool is_plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        if (len + 4 > size)
+            return false;
+        len += (size_t)snprintf(ret + len, size - len, is_plain ? "%c" : "%%%02X", c);
+    }
+    return true;
+}
 
 static void on_diff(void *ctx, const char *data, size_t len)
 {
@@ -11,10 +27,18 @@ static void on_diff(void *ctx, const char *data, size_t len)
 
 enum cli_exit cmd_diff(struct cli *cli, struct err *err)
 {
-    char path[128];
+    char path[4 * REVISION_MAX + 128];
+    char revision[3 * REVISION_MAX + 1] = "";
     cleanup_reply struct cli_reply reply = {0};
     cleanup_json struct json *json = NULL;
-    snprintf(path, sizeof(path), "/sandboxes/%s/diff", cli->args[0]);
+    const char *against = cli->values[OPTION_AGAINST];
+    if (against && !escape_query(against, revision, sizeof(revision)))
+        return cli_fail(err, CLI_USAGE, "a revision has at most %d bytes", REVISION_MAX);
+    snprintf(path, sizeof(path), "/sandboxes/%s/diff%s%s%s%s", cli->args[0],
+             against || cli->values[OPTION_RENAMES] ? "?" : "", against ? "against=" : "", revision,
+             !cli->values[OPTION_RENAMES] ? ""
+             : against                    ? "&renames=1"
+                                          : "renames=1");
     struct cli_request request = {.method = "GET", .path = path, .stream = on_diff};
     enum cli_exit status = cli_call(cli, &request, &reply, err);
     if (status != CLI_OK || (reply.status >= 200 && reply.status < 300))

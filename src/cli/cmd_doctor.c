@@ -1,5 +1,6 @@
-/* paddock doctor: runs `paddockd --doctor --json`, which knows what a sandbox needs, and renders its
- * findings. paddockd is looked for beside this program and where it is installed, never in PATH. */
+/* paddock doctor: runs `paddockd --doctor --json`, which knows what a sandbox needs, and renders
+ * its findings. paddockd is looked for beside this program and where it is installed, never in
+ * PATH. */
 #include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
@@ -9,10 +10,10 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 static bool find_daemon(char ret[PATH_MAX])
 {
@@ -98,14 +99,12 @@ enum cli_exit cmd_doctor(struct cli *cli, struct err *err)
         return cli_fail(err, CLI_FAILED, "%s --doctor --json printed no JSON", path);
     if (cli->values[OPTION_JSON])
         fwrite(buf_text(&text), 1, text.len, stdout);
-    const struct json *findings =
-        json_type(json) == JSON_ARRAY ? json : json_get(json, "findings");
+    const struct json *findings = json_type(json) == JSON_ARRAY ? json : json_get(json, "findings");
     bool has_failure = json_count(findings) == 0;
     for (size_t i = 0; i < json_count(findings); i++) {
         const struct json *finding = json_at(findings, i);
-        bool is_fail = cli->values[OPTION_JSON]
-                           ? strcmp(text_of(finding, "level"), "fail") == 0
-                           : print_finding(finding);
+        bool is_fail = cli->values[OPTION_JSON] ? strcmp(text_of(finding, "level"), "fail") == 0
+                                                : print_finding(finding);
         has_failure = has_failure || is_fail;
     }
     return has_failure ? CLI_FAILED : CLI_OK;

@@ -2,9 +2,9 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 static int write_body(const struct cli *cli, struct buf *ret)
 {

@@ -3,38 +3,66 @@
 
 #include "cli/table.h"
 #include "util/cleanup.h"
+#include "util/limits.h"
 
-/* The log of a build ends with a line that tells its outcome. */
+/* The log of a build. Its last line is JSON and tells the outcome; so a line that begins with "{"
+ * is printed only when another follows. */
 struct build_log {
-    char last[512]; /* the last line that was not empty, as far as it fits */
-    size_t len;
-    bool is_ended; /* `last` is a whole line: the next byte begins another */
+    struct buf line; /* begun, or held back */
+    bool is_held;    /* whole: the next byte begins another */
 };
+
+static void flush_line(struct build_log *log)
+{
+    cli_write(stdout, buf_text(&log->line), log->line.len);
+    buf_clear(&log->line);
+    log->is_held = false;
+}
 
 static void on_log(void *ctx, const char *data, size_t len)
 {
     struct build_log *log = ctx;
-    cli_write(stdout, data, len);
-    fflush(stdout);
-    for (size_t i = 0; i < len; i++) {
-        if (data[i] == '\n') {
-            log->is_ended = true;
-            continue;
+    while (len > 0) {
+        const char *end = memchr(data, '\n', len);
+        size_t n = end ? (size_t)(end - data) + 1 : len;
+        if (log->is_held || buf_append(&log->line, data, n) < 0) {
+            flush_line(log); /* a line that is too long is printed in pieces */
+            if (buf_append(&log->line, data, n) < 0)
+                cli_write(stdout, data, n);
         }
-        if (log->is_ended)
-            log->len = 0;
-        log->is_ended = false;
-        if (log->len < sizeof(log->last) - 1)
-            log->last[log->len++] = data[i];
+        log->is_held = end && log->line.len && log->line.data[0] == '{';
+        if (end && !log->is_held)
+            flush_line(log);
+        data += n;
+        len -= n;
     }
+    fflush(stdout);
+}
+
+static enum cli_exit tell_outcome(const struct cli *cli, struct build_log *log, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    const char *name = cli->args[0];
+    if (json_parse(buf_text(&log->line), log->line.len, JSON_STRICT, &json, NULL) < 0 ||
+        json_type(json_get(json, "exitCode")) != JSON_INTEGER) {
+        flush_line(log);
+        return cli_fail(err, CLI_FAILED, "image %s: the log ended without an outcome", name);
+    }
+    int64_t code = json_integer(json_get(json, "exitCode"));
+    const char *why = json_text(json_get(json, "error"));
+    if (code == 0)
+        return CLI_OK;
+    return cli_fail(err, CLI_FAILED, "image %s was not built (exit %lld)%s%s", name,
+                    (long long)code, why ? ": " : "", why ? why : "");
 }
 
 enum cli_exit cmd_image_build(struct cli *cli, struct err *err)
 {
-    char body[128];
-    struct build_log log = {0};
+    char body[128]; /* a name needs no escapes */
+    struct build_log log = {.line = BUF_INIT(LIMIT_CLI_EVENT_BYTES)};
     cleanup_reply struct cli_reply reply = {0};
-    snprintf(body, sizeof(body), "{\"name\":\"%s\"}", cli->args[0]); /* a name needs no escapes */
+    snprintf(body, sizeof(body), "{\"name\":\"%s\"%s}", cli->args[0],
+             cli->values[OPTION_REBUILD] ? ",\"rebuild\":true" : "");
     struct cli_request request = {.method = "POST",
                                   .path = "/images",
                                   .content_type = "application/json",
@@ -43,12 +71,10 @@ enum cli_exit cmd_image_build(struct cli *cli, struct err *err)
                                   .stream = on_log,
                                   .ctx = &log};
     enum cli_exit status = cli_ask(cli, &request, &reply, err);
-    if (status != CLI_OK)
-        return status;
-    log.last[log.len] = '\0';
-    if (strncmp(log.last, "failed", strlen("failed")) == 0)
-        return cli_fail(err, CLI_FAILED, "image %s was not built", cli->args[0]);
-    return CLI_OK;
+    if (status == CLI_OK)
+        status = tell_outcome(cli, &log, err);
+    buf_free(&log.line);
+    return status;
 }
 
 enum cli_exit cmd_image_ls(struct cli *cli, struct err *err)

@@ -8,11 +8,11 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "policy/policy.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 struct source {
     const struct cli *cli;
@@ -69,8 +69,7 @@ static void tell_rules(const struct policy *policy)
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         const char *why = policy_rule_inactive(rule);
-        printf("%s: %s%s\n", policy_rule_name(rule), why ? "inactive: " : "active",
-               why ? why : "");
+        printf("%s: %s%s\n", policy_rule_name(rule), why ? "inactive: " : "active", why ? why : "");
     }
     if (policy_rule_count(policy) == 0)
         puts("no rules: nothing is reachable");

@@ -4,10 +4,10 @@
 #include <unistd.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 static enum cli_exit read_prompt(const struct cli *cli, struct buf *ret, struct err *err)
 {
@@ -59,8 +59,10 @@ static enum cli_exit tell_outcome(const struct cli *cli, struct err *err)
         return CLI_OK;
     }
     if (state && strcmp(state, "lost") == 0)
-        return cli_fail(err, CLI_LOST, "%s: lost: the sandbox ended before the task's end was "
-                        "recorded%s%s", cli->args[0], error ? ": " : "", error ? error : "");
+        return cli_fail(err, CLI_LOST,
+                        "%s: lost: the sandbox ended before the task's end was "
+                        "recorded%s%s",
+                        cli->args[0], error ? ": " : "", error ? error : "");
     return cli_fail(err, CLI_FAILED, "%s: %s%s%s", cli->args[0], state ? state : "no state",
                     error ? ": " : "", error ? error : "");
 }
@@ -81,7 +83,9 @@ enum cli_exit cmd_run(struct cli *cli, struct err *err)
     struct cli_follow follow = {.name = cli->args[0], .follow = true, .events = true};
     status = cli_follow(cli, &follow, err);
     if (status == CLI_INTERRUPTED)
-        return cli_fail(err, status, "the task goes on: `paddock log -f --events %s` follows it, "
-                        "`paddock cancel %s` ends it", cli->args[0], cli->args[0]);
+        return cli_fail(err, status,
+                        "the task goes on: `paddock log -f --events %s` follows it, "
+                        "`paddock cancel %s` ends it",
+                        cli->args[0], cli->args[0]);
     return status == CLI_OK ? tell_outcome(cli, err) : status;
 }

@@ -2,8 +2,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/cleanup.h"
+#include "json/json.h"
 
 static void print_text(const char *text)
 {

@@ -7,15 +7,15 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 #define TOOL_LINE_BYTES 76 /* with "> " within 80 columns */
 
 void cli_events_init(struct cli_events *events)
 {
-    *events = (struct cli_events){.line = BUF_INIT(LIMIT_AGENT_LINE_BYTES)};
+    *events = (struct cli_events){.line = BUF_INIT(LIMIT_CLI_LINE_BYTES)};
 }
 
 void cli_events_free(struct cli_events *events)

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "cli/cli.h"
-#include "json/json.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 #define RETRY_WAIT_MS 500
 #define RETRIES_MAX 60 /* without a byte in between: half a minute for a daemon to come back */
@@ -44,8 +44,7 @@ static enum cli_exit read_log(const struct cli *cli, struct follower *follower, 
              (unsigned long long)follower->offset, follower->follow->follow ? "&follow=1" : "",
              follower->follow->is_stderr ? "&stream=stderr" : "");
     cleanup_reply struct cli_reply reply = {0};
-    struct cli_request request = {
-        .method = "GET", .path = path, .stream = on_log, .ctx = follower};
+    struct cli_request request = {.method = "GET", .path = path, .stream = on_log, .ctx = follower};
     return cli_ask(cli, &request, &reply, err);
 }
 

@@ -60,7 +60,7 @@ void cli_help_print(FILE *out, const struct cli_verb *verb)
         return;
     }
     fprintf(out, "Usage: paddock %s [OPTION...] %s\n\n", verb->name, verb->arguments);
-    fprintf(out, "%s\n", verb->summary);
+    fprintf(out, "%c%s.\n", verb->summary[0] - 'a' + 'A', verb->summary + 1);
     if (verb->details)
         fprintf(out, "\n%s\n", verb->details);
     fputs("\nOptions:\n", out);

@@ -183,11 +183,12 @@ static enum cli_exit explain(const struct transfer *transfer, const struct targe
     if (os_errno == EACCES || os_errno == EPERM)
         return cli_fail(err, CLI_UNREACHABLE,
                         "no permission to talk to the daemon at %.300s: run as its user, or have "
-                        "the socket's mode or group changed", where);
+                        "the socket's mode or group changed",
+                        where);
     return cli_fail(err, CLI_UNREACHABLE,
                     "no daemon at %.300s%s%s: start it with `paddockd --config FILE` (as root), or "
-                    "tell where it listens with --url or PADDOCK_URL", where,
-                    os_errno ? ": " : "", os_errno ? strerror((int)os_errno) : "");
+                    "tell where it listens with --url or PADDOCK_URL",
+                    where, os_errno ? ": " : "", os_errno ? strerror((int)os_errno) : "");
 }
 
 enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
@@ -224,9 +225,10 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
     if (reply->status == 401)
         return cli_fail(err, CLI_FAILED, "the daemon wants a token it knows: set PADDOCK_TOKEN");
     if (reply->status == 404 && name)
-        return cli_fail(err, CLI_FAILED, "nothing is known of \"%s\": `paddock %s` lists what is "
-                        "there", name,
-                        strncmp(cli->verb->name, "image", 5) == 0 ? "image ls" : "ls");
+        return cli_fail(err, CLI_FAILED,
+                        "nothing is known of \"%s\": `paddock %s` lists what is "
+                        "there",
+                        name, strncmp(cli->verb->name, "image", 5) == 0 ? "image ls" : "ls");
     if (reply->body.len)
         return cli_fail(err, CLI_FAILED, "%s%s%.*s", name ? name : "", name ? ": " : "",
                         (int)(strlen(body) - (body[strlen(body) - 1] == '\n')), body);

@@ -24,8 +24,8 @@ static unsigned code_point(const char *data, size_t n)
 /* Controls, and what changes the order or the place of the letters around it. */
 static bool is_shown_as_code(unsigned code)
 {
-    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
-           code == 0x200b || code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
+    return code < 0x20 || (code >= 0x7f && code < 0xa0) || code == 0x61c || code == 0x200b ||
+           code == 0x200e || code == 0x200f || (code >= 0x2028 && code <= 0x202e) ||
            (code >= 0x2060 && code <= 0x206f) || code == 0xfeff ||
            (code >= 0xe0000 && code <= 0xe0fff);
 }

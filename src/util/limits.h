@@ -50,6 +50,8 @@
 /* An answer of the API that the command line keeps whole: two outputs of an exec, each byte escaped
  * in JSON as up to six. */
 #define LIMIT_CLI_REPLY_BYTES (2 * 6 * LIMIT_EXEC_OUTPUT_BYTES + 4096)
+/* An event line of an agent that is shown; a longer one is skipped over. */
+#define LIMIT_CLI_LINE_BYTES (8 * 1024 * 1024)
 /* What is shown of one text of an agent. */
 #define LIMIT_CLI_EVENT_BYTES (64 * 1024)
 

@@ -23,7 +23,8 @@ static void test_events_are_readable(void)
     static const struct {
         const char *log, *shown;
     } cases[] = {
-        {"{\"type\":\"system\",\"subtype\":\"init\",\"model\":\"m-1\"}\n", "* started, model m-1\n"},
+        {"{\"type\":\"system\",\"subtype\":\"init\",\"model\":\"m-1\"}\n",
+         "* started, model m-1\n"},
         {"{\"message\":{\"content\":[{\"type\":\"text\",\"text\":\"one\\ntwo\"}]},\"type\":"
          "\"assistant\"}\n",
          "one\ntwo\n"},
@@ -68,9 +69,9 @@ static void test_hostile_bytes_are_shown_not_sent(void)
         "\x1b]0;title\x07\x1b[2J\x1b[6n",
         "a\rb\x08\x7f\x0b",
         "\xc2\x9b"
-        "31m\xc2\x90",                             /* C1 */
-        "\xe2\x80\xae gpj.exe \xe2\x81\xa6",         /* bidirectional */
-        "\xff\xfe\xc0\x80\xed\xa0\x80",              /* not UTF-8 */
+        "31m\xc2\x90",                       /* C1 */
+        "\xe2\x80\xae gpj.exe \xe2\x81\xa6", /* bidirectional */
+        "\xff\xfe\xc0\x80\xed\xa0\x80",      /* not UTF-8 */
         "{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":"
         "\"\\u001b[2J\\u009b\\u202e\"}]}}",
         "{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"tool_use\",\"name\":"
@@ -105,7 +106,7 @@ static void test_text_is_bounded_and_whole(void)
 
 static void test_a_line_without_end_is_bounded(void)
 {
-    size_t len = (size_t)LIMIT_AGENT_LINE_BYTES + 10;
+    size_t len = (size_t)LIMIT_CLI_LINE_BYTES + 10;
     char *line = malloc(len);
     assert(line);
     memset(line, 'x', len);
