@@ -22,6 +22,12 @@
 /* Configuration, policies, agent.json, meta.json: written by people or by us. */
 #define LIMIT_CONFIG_BYTES (1024 * 1024)
 #define LIMIT_JSON_DEPTH 32
+/* One text of the configuration: a path, an address, a variable. */
+#define LIMIT_CONFIG_TEXT_BYTES 4000
+/* Variables of policies and agents. */
+#define LIMIT_CONFIG_VARS 64
+/* Sockets that the API listens on. */
+#define LIMIT_LISTEN_SOCKETS 16
 
 /* Recipes of images (build.json): entries of a list, and the length of a package's name or a path. */
 #define LIMIT_RECIPE_ITEMS 256
@@ -123,3 +129,16 @@
 #define LIMIT_SECRET_BYTES (16 * 1024)
 /* A connection without a byte for so long is ended, where the supervisor says nothing else. */
 #define LIMIT_EGRESS_IDLE_MS 600000
+
+/* A start that is not ready by then has failed; a start takes some milliseconds. */
+#define LIMIT_START_MS 30000
+/* An init that a new supervisor finds answers at once. */
+#define LIMIT_ADOPT_MS 5000
+/* Wall clock of one image build: packages come over the network. */
+#define LIMIT_BUILD_MS (60LL * 60 * 1000)
+/* Messages kept for one of our own processes that does not read; more, and it is started anew. */
+#define LIMIT_CHANNEL_MESSAGES 4096
+/* A child that ends is started again at once, then after 100 ms, doubled to this. */
+#define LIMIT_RESTART_MS 5000
+/* Documents for the API (lists of sandboxes and images), images of a list included. */
+#define LIMIT_DOCUMENT_BYTES (16 * 1024 * 1024)

@@ -1,0 +1,103 @@
+/*
+ * paddockd: the supervisor. Reads its configuration, then serves until SIGTERM; see
+ * supervisor/supervisor.h. Runs as root, single-threaded.
+ */
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "supervisor/config.h"
+#include "supervisor/doctor.h"
+#include "supervisor/supervisor.h"
+#include "util/log.h"
+
+#define DEFAULT_CONFIG "/etc/paddock/paddock.json"
+
+struct options {
+    const char *config;
+    bool doctor, json, help, version;
+};
+
+static void print_help(void)
+{
+    puts("usage: paddockd [--config FILE]             serve\n"
+         "       paddockd [--config FILE] --doctor [--json]\n"
+         "                                          tell what this host can do, and what cures it\n"
+         "       paddockd --help | --version\n"
+         "\n"
+         "Without --config: " DEFAULT_CONFIG " when it is there, else the defaults.\n"
+         "SIGHUP reads policy and secrets again. SIGTERM ends the daemon; sandboxes go on.\n"
+         "\n"
+         "The configuration is JSON with comments. Its keys, with [defaults]:\n");
+    config_print_keys(stdout);
+}
+
+static bool parse_options(int argc, char **argv, struct options *ret)
+{
+    *ret = (struct options){0};
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--config") == 0 && i + 1 < argc)
+            ret->config = argv[++i];
+        else if (strcmp(argv[i], "--doctor") == 0)
+            ret->doctor = true;
+        else if (strcmp(argv[i], "--json") == 0)
+            ret->json = true;
+        else if (strcmp(argv[i], "--help") == 0)
+            ret->help = true;
+        else if (strcmp(argv[i], "--version") == 0)
+            ret->version = true;
+        else
+            return false;
+    }
+    return !ret->json || ret->doctor;
+}
+
+static int load_config(const struct options *options, const struct paths *paths, struct config *ret,
+                       struct err *err)
+{
+    const char *file = options->config;
+    if (!file && access(DEFAULT_CONFIG, F_OK) == 0)
+        file = DEFAULT_CONFIG;
+    int result = config_load(file, paths->data, ret, err);
+    if (result < 0)
+        return result;
+    result = config_add_environment(ret, secrets_variable);
+    return result < 0 ? err_set(err, -result, "\"vars\" has too many variables") : 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct secrets *secrets = secrets_take(environ);
+    struct options options;
+    struct paths paths = {0};
+    struct config config = {0};
+    struct err err = {0};
+    log_init("paddockd", LOG_INFO);
+    prctl(PR_SET_DUMPABLE, 0);
+    umask(0022);
+    if (!secrets || !parse_options(argc, argv, &options)) {
+        fprintf(stderr, "paddockd: these arguments make no sense; see paddockd --help\n");
+        return 2;
+    }
+    if (options.help || options.version) {
+        if (options.help)
+            print_help();
+        else
+            puts("paddockd " PADDOCK_VERSION);
+        return 0;
+    }
+    int result = paths_find(&paths, &err);
+    if (result == 0)
+        result = load_config(&options, &paths, &config, &err);
+    if (result == 0 && options.doctor)
+        result = doctor_run(&config, &paths, secrets, options.json) ? 0 : -EPERM;
+    else if (result == 0)
+        result = supervisor_run(&config, &paths, secrets, &err);
+    if (result < 0 && err.message[0])
+        log_error("%s", err.message);
+    config_free(&config);
+    secrets_free(secrets);
+    return result < 0 ? 1 : 0;
+}

@@ -1,0 +1,442 @@
+/*
+ * The configuration; see config.h. A key stands once, in config_keys: from there come parsing,
+ * defaults, ranges, suggestions for mistyped keys and the text of --help. "group.key" is a key of
+ * an object. The file is the administrator's; still nothing in it is taken unchecked.
+ */
+#include "supervisor/config.h"
+
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/name.h"
+#include "util/near.h"
+#include "json/json.h"
+
+enum key_type { KEY_PATH, KEY_TEXT, KEY_NAME, KEY_INTEGER, KEY_THOUSANDTHS, KEY_LISTEN, KEY_VARS };
+
+struct config_key {
+    const char *name; /* "key" or "group.key" */
+    enum key_type type;
+    size_t offset;
+    int64_t min, max;     /* of a number, in the file's unit */
+    const char *text;     /* default of a path, text or name; "@/" stands for the data folder */
+    int64_t number;       /* default of a number, in the struct's unit */
+    const char *describe; /* one line for --help */
+};
+
+#define AT(field) offsetof(struct config, field)
+#define WEEK_MS (7LL * 24 * 3600 * 1000)
+
+static const struct config_key config_keys[] = {
+    {"state_dir", KEY_PATH, AT(state_dir), .text = "/var/lib/paddock",
+     .describe = "folder of sandboxes, images, CA and audit"},
+    {"listen", KEY_LISTEN, 0, .text = "unix:/run/paddock/paddock.sock",
+     .describe = "list of unix:/PATH and tcp:127.0.0.1:PORT"},
+    {"policy", KEY_PATH, AT(policy), .text = "@/policy/default.json",
+     .describe = "what sandboxes may reach"},
+    {"secrets_dir", KEY_PATH, AT(secrets_dir), .text = "/etc/paddock/secrets",
+     .describe = "one file of mode 0600 per secret"},
+    {"recipes_dir", KEY_PATH, AT(recipes_dir), .text = "@/images",
+     .describe = "a folder per image and agent"},
+    {"upstream_proxy", KEY_TEXT, AT(upstream_proxy), .text = "",
+     .describe = "http://HOST:PORT of a proxy in front of egress"},
+    {"ids.base", KEY_INTEGER, AT(ids_base), 65536, UINT32_MAX - 65535LL, .number = 1879048192,
+     .describe = "first of the user ids that instances lease"},
+    {"ids.count", KEY_INTEGER, AT(ids_count), 4 * 65536, UINT32_MAX - 65535LL, .number = 67108864,
+     .describe = "how many; an instance takes 65536"},
+    {"egress_processes", KEY_INTEGER, AT(egress_processes), 1, 1, .number = 1,
+     .describe = "processes of the egress gateway"},
+    {"egress_idle_ms", KEY_INTEGER, AT(egress_idle_ms), 1000, WEEK_MS,
+     .number = LIMIT_EGRESS_IDLE_MS,
+     .describe = "a connection without a byte for so long is ended"},
+    {"vars", KEY_VARS, 0, .describe = "variables of policies and agents: an object of texts"},
+    {"default_agent", KEY_NAME, AT(default_agent), .text = "claude",
+     .describe = "agent of a new sandbox"},
+    {"max_running", KEY_INTEGER, AT(max_running), 0, 65536, .number = 0,
+     .describe = "instances at once; 0: as many as there are ids"},
+    {"limits.memory_mib", KEY_INTEGER, AT(memory_mib), 0, 1LL << 30, .number = 4096,
+     .describe = "memory of an instance with swap; 0: no limit"},
+    {"limits.cpus", KEY_THOUSANDTHS, AT(cpu_millis), 0, 4096, .number = 2000,
+     .describe = "cpus of an instance, 0.5 is half of one; 0: no limit"},
+    {"limits.pids", KEY_INTEGER, AT(pids), 0, 4194304, .number = 1024,
+     .describe = "processes of an instance; 0: no limit"},
+    {"inactivity_ms", KEY_INTEGER, AT(inactivity_ms), 100, 52 * WEEK_MS, .number = 1800000,
+     .describe = "an instance unused for so long is stopped"},
+    {"task_check_ms", KEY_INTEGER, AT(task_check_ms), 100, WEEK_MS, .number = 60000,
+     .describe = "how often each running task is looked at"},
+};
+
+/* What every parse function needs to place an error. */
+struct config_source {
+    const char *file;
+    const char *data_dir;
+    struct err *err;
+};
+
+#define REFUSE(source, value, ...)                                                                 \
+    err_context((source)->err, err_set((source)->err, EINVAL, __VA_ARGS__), "%s:%u:%u",            \
+                (source)->file, json_line(value), json_column(value))
+
+static char **config_text_at(struct config *config, const struct config_key *key)
+{
+    return (char **)(void *)((char *)config + key->offset);
+}
+
+static int64_t *config_number_at(struct config *config, const struct config_key *key)
+{
+    return (int64_t *)(void *)((char *)config + key->offset);
+}
+
+static int config_set_text(char **at, const char *text)
+{
+    char *copy = strdup(text);
+    if (!copy)
+        return -ENOMEM;
+    free(*at);
+    *at = copy;
+    return 0;
+}
+
+static int config_parse_text(const struct config_source *source, const struct config_key *key,
+                             const struct json *value, struct config *ret)
+{
+    const char *text = json_text(value);
+    if (!text)
+        return REFUSE(source, value, "%s must be a string, not %s", key->name,
+                      json_type_name(json_type(value)));
+    if (key->type == KEY_PATH && text[0] != '/')
+        return REFUSE(source, value, "%s must be an absolute path", key->name);
+    if (key->type == KEY_NAME && !name_is_valid(text, strlen(text)))
+        return REFUSE(source, value, "%s must be a name of a-z, 0-9 and -", key->name);
+    if (strlen(text) > LIMIT_CONFIG_TEXT_BYTES)
+        return REFUSE(source, value, "%s is longer than %d bytes", key->name,
+                      LIMIT_CONFIG_TEXT_BYTES);
+    return config_set_text(config_text_at(ret, key), text);
+}
+
+static int config_parse_number(const struct config_source *source, const struct config_key *key,
+                               const struct json *value, struct config *ret)
+{
+    bool real_allowed = key->type == KEY_THOUSANDTHS;
+    if (json_type(value) != JSON_INTEGER && !(real_allowed && json_type(value) == JSON_REAL))
+        return REFUSE(source, value, "%s must be %s, not %s", key->name,
+                      real_allowed ? "a number" : "a whole number",
+                      json_type_name(json_type(value)));
+    double number = json_real(value);
+    if (number < (double)key->min || number > (double)key->max)
+        return REFUSE(source, value, "%s must be from %lld to %lld", key->name, (long long)key->min,
+                      (long long)key->max);
+    *config_number_at(ret, key) =
+        real_allowed ? (int64_t)(number * 1000 + 0.5) : json_integer(value);
+    return 0;
+}
+
+/* Only loopback: anything else must come through a proxy that speaks TLS. */
+static bool config_is_listen_address(const char *text)
+{
+    if (strncmp(text, "unix:/", 6) == 0)
+        return true;
+    const char *port = NULL;
+    if (strncmp(text, "tcp:127.0.0.1:", 14) == 0)
+        port = text + 14;
+    else if (strncmp(text, "tcp:[::1]:", 10) == 0)
+        port = text + 10;
+    if (!port || !*port || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5)
+        return false;
+    long number = strtol(port, NULL, 10);
+    return number >= 1 && number <= 65535;
+}
+
+static void config_clear_listen(struct config *config)
+{
+    for (size_t i = 0; i < config->listen_count; i++)
+        free(config->listen[i]);
+    config->listen_count = 0;
+}
+
+static int config_parse_listen(const struct config_source *source, const struct json *value,
+                               struct config *ret)
+{
+    if (json_type(value) != JSON_ARRAY || json_count(value) == 0 ||
+        json_count(value) > LIMIT_LISTEN_SOCKETS)
+        return REFUSE(source, value, "listen must be a list of 1 to %d addresses",
+                      LIMIT_LISTEN_SOCKETS);
+    config_clear_listen(ret);
+    for (size_t i = 0; i < json_count(value); i++) {
+        const struct json *item = json_at(value, i);
+        const char *text = json_text(item);
+        if (!text || !config_is_listen_address(text))
+            return REFUSE(source, item,
+                          "an address to listen on is unix:/PATH, tcp:127.0.0.1:PORT or "
+                          "tcp:[::1]:PORT; put a TLS proxy in front for any other");
+        ret->listen[i] = strdup(text);
+        if (!ret->listen[i])
+            return -ENOMEM;
+        ret->listen_count = i + 1;
+    }
+    return 0;
+}
+
+/* Keeps a value that is there. */
+static int config_add_var(struct config *config, const char *name, const char *value)
+{
+    if (config_var(config, name))
+        return 0;
+    if (config->var_count == LIMIT_CONFIG_VARS)
+        return -EMSGSIZE;
+    struct config_var var = {.name = strdup(name), .value = strdup(value)};
+    if (!var.name || !var.value) {
+        free(var.name);
+        free(var.value);
+        return -ENOMEM;
+    }
+    config->vars[config->var_count++] = var;
+    return 0;
+}
+
+static int config_parse_vars(const struct config_source *source, const struct json *value,
+                             struct config *ret)
+{
+    if (json_type(value) != JSON_OBJECT || json_count(value) > LIMIT_CONFIG_VARS / 2)
+        return REFUSE(source, value, "vars must be an object of at most %d texts",
+                      LIMIT_CONFIG_VARS / 2);
+    for (size_t i = 0; i < json_count(value); i++) {
+        const struct json *item = json_at(value, i);
+        const char *text = json_text(item);
+        const char *name = json_key_at(value, i);
+        if (!text || strlen(text) > LIMIT_CONFIG_TEXT_BYTES)
+            return REFUSE(source, item, "vars.%.64s must be a string of at most %d bytes", name,
+                          LIMIT_CONFIG_TEXT_BYTES);
+        int result = config_add_var(ret, name, text);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static int config_parse_value(const struct config_source *source, const struct config_key *key,
+                              const struct json *value, struct config *ret)
+{
+    switch (key->type) {
+    case KEY_PATH:
+    case KEY_TEXT:
+    case KEY_NAME:
+        return config_parse_text(source, key, value, ret);
+    case KEY_INTEGER:
+    case KEY_THOUSANDTHS:
+        return config_parse_number(source, key, value, ret);
+    case KEY_LISTEN:
+        return config_parse_listen(source, value, ret);
+    case KEY_VARS:
+        return config_parse_vars(source, value, ret);
+    }
+    return -EINVAL;
+}
+
+static bool config_is_in_group(const struct config_key *key, const char *group, size_t len)
+{
+    return strncmp(key->name, group, len) == 0 && key->name[len] == '.';
+}
+
+static const struct config_key *config_find_key(const char *group, const char *name)
+{
+    char whole[128];
+    int len = group ? snprintf(whole, sizeof(whole), "%s.%s", group, name)
+                    : snprintf(whole, sizeof(whole), "%s", name);
+    if (len < 0 || (size_t)len >= sizeof(whole) || (!group && strchr(name, '.')))
+        return NULL;
+    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++)
+        if (strcmp(config_keys[i].name, whole) == 0)
+            return &config_keys[i];
+    return NULL;
+}
+
+static bool config_is_group(const char *name)
+{
+    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++)
+        if (config_is_in_group(&config_keys[i], name, strlen(name)))
+            return true;
+    return false;
+}
+
+static int config_refuse_key(const struct config_source *source, const char *group,
+                             const char *name, const struct json *value)
+{
+    struct near near = {.word = name};
+    char groups[ARRAY_LEN(config_keys)][32];
+    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
+        const char *key = config_keys[i].name;
+        const char *dot = strchr(key, '.');
+        if (group && config_is_in_group(&config_keys[i], group, strlen(group)))
+            near_consider(&near, dot + 1);
+        if (group)
+            continue;
+        snprintf(groups[i], sizeof(groups[i]), "%.*s", dot ? (int)(dot - key) : 31, key);
+        near_consider(&near, groups[i]);
+    }
+    const char *dot = group ? "." : "";
+    const char *in = group ? group : "";
+    if (near.best)
+        return REFUSE(source, value, "unknown key %s%s%.64s: did you mean %s%s%s?", in, dot, name,
+                      in, dot, near.best);
+    return REFUSE(source, value, "unknown key %s%s%.64s; paddockd --help lists the keys", in, dot,
+                  name);
+}
+
+static int config_parse_object(const struct config_source *source, const char *group,
+                               const struct json *object, struct config *ret)
+{
+    for (size_t i = 0; i < json_count(object); i++) {
+        const char *name = json_key_at(object, i);
+        const struct json *value = json_at(object, i);
+        const struct config_key *key = config_find_key(group, name);
+        int result;
+        if (key)
+            result = config_parse_value(source, key, value, ret);
+        else if (group || !config_is_group(name))
+            result = config_refuse_key(source, group, name, value);
+        else if (json_type(value) != JSON_OBJECT)
+            result = REFUSE(source, value, "%s must be an object", name);
+        else
+            result = config_parse_object(source, name, value, ret);
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+static int config_set_default(const struct config_key *key, const char *data_dir,
+                              struct config *ret)
+{
+    if (key->type == KEY_INTEGER || key->type == KEY_THOUSANDTHS)
+        *config_number_at(ret, key) = key->number;
+    if (key->type == KEY_LISTEN) {
+        ret->listen[0] = strdup(key->text);
+        ret->listen_count = ret->listen[0] ? 1 : 0;
+        return ret->listen[0] ? 0 : -ENOMEM;
+    }
+    if (key->type != KEY_PATH && key->type != KEY_TEXT && key->type != KEY_NAME)
+        return 0;
+    char path[LIMIT_CONFIG_TEXT_BYTES];
+    bool in_data = strncmp(key->text, "@/", 2) == 0;
+    snprintf(path, sizeof(path), "%s%s", in_data ? data_dir : "",
+             in_data ? key->text + 1 : key->text);
+    return config_set_text(config_text_at(ret, key), path);
+}
+
+/* Across keys: what no single range can say. */
+static int config_check_ids(const struct config_source *source, const struct json *ids,
+                            const struct config *config)
+{
+    if (config->ids_base % 65536 || config->ids_count % 65536)
+        return REFUSE(source, ids, "ids.base and ids.count must be multiples of 65536");
+    if (config->ids_base + config->ids_count > UINT32_MAX)
+        return REFUSE(source, ids, "ids.base + ids.count must be below 4294967295");
+    return 0;
+}
+
+static int config_fill(const struct config_source *source, const char *text, size_t len,
+                       struct config *ret)
+{
+    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++)
+        if (config_set_default(&config_keys[i], source->data_dir, ret) < 0)
+            return err_set(source->err, ENOMEM, "no memory for the configuration");
+    cleanup_json struct json *json = NULL;
+    int result = text ? json_parse(text, len, JSON_COMMENTS, &json, source->err) : 0;
+    if (result < 0)
+        return err_context(source->err, result, "%s", source->file);
+    if (text && json_type(json) != JSON_OBJECT)
+        return REFUSE(source, json, "the configuration must be an object");
+    result = config_parse_object(source, NULL, json, ret);
+    return result < 0 ? result : config_check_ids(source, json_get(json, "ids"), ret);
+}
+
+int config_parse(const char *file, const char *text, size_t len, const char *data_dir,
+                 struct config *ret, struct err *err)
+{
+    struct config_source source = {.file = file, .data_dir = data_dir, .err = err};
+    struct config config = {0};
+    int result = config_fill(&source, text, len, &config);
+    if (result < 0) {
+        config_free(&config);
+        return result;
+    }
+    *ret = config;
+    return 0;
+}
+
+int config_load(const char *file, const char *data_dir, struct config *ret, struct err *err)
+{
+    if (!file)
+        return config_parse("defaults", NULL, 0, data_dir, ret, err);
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    int result = fd_read_file(AT_FDCWD, file, &text, err);
+    if (result < 0)
+        return result;
+    return config_parse(file, buf_text(&text), text.len, data_dir, ret, err);
+}
+
+void config_free(struct config *config)
+{
+    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
+        enum key_type type = config_keys[i].type;
+        if (type == KEY_PATH || type == KEY_TEXT || type == KEY_NAME)
+            free(*config_text_at(config, &config_keys[i]));
+    }
+    config_clear_listen(config);
+    for (size_t i = 0; i < config->var_count; i++) {
+        free(config->vars[i].name);
+        free(config->vars[i].value);
+    }
+    *config = (struct config){0};
+}
+
+int config_add_environment(struct config *config, const char *(*lookup)(const char *name))
+{
+    static const struct {
+        const char *name;
+        const char *value; /* when nobody says otherwise */
+    } vars[] = {
+        {"AI_GATEWAY_ACCOUNT_ID", NULL},
+        {"AI_GATEWAY_ID", "default"},
+        {"MODEL", "claude-sonnet-5"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(vars); i++) {
+        const char *value = lookup(vars[i].name);
+        if (!value || !*value)
+            value = vars[i].value;
+        int result = value ? config_add_var(config, vars[i].name, value) : 0;
+        if (result < 0)
+            return result;
+    }
+    return 0;
+}
+
+const char *config_var(const struct config *config, const char *name)
+{
+    for (size_t i = 0; i < config->var_count; i++)
+        if (strcmp(config->vars[i].name, name) == 0)
+            return config->vars[i].value;
+    return NULL;
+}
+
+void config_print_keys(FILE *out)
+{
+    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
+        const struct config_key *key = &config_keys[i];
+        char value[64] = "";
+        if (key->type == KEY_INTEGER)
+            snprintf(value, sizeof(value), "%lld", (long long)key->number);
+        else if (key->type == KEY_THOUSANDTHS)
+            snprintf(value, sizeof(value), "%lld", (long long)key->number / 1000);
+        else if (key->text)
+            snprintf(value, sizeof(value), "%s",
+                     strncmp(key->text, "@/", 2) == 0 ? key->text + 2 : key->text);
+        fprintf(out, "  %-18s %s%s%s%s\n", key->name, key->describe, value[0] ? " [" : "", value,
+                value[0] ? "]" : "");
+    }
+}

@@ -1,0 +1,56 @@
+/*
+ * The configuration of paddockd: one JSON file with comments, every key with a default, all from
+ * one table (config.c). Read once, before anything else. Supervisor only.
+ */
+#pragma once
+
+#include <stdint.h>
+#include <stdio.h>
+
+#include "util/err.h"
+#include "util/limits.h"
+
+struct config_var {
+    char *name;
+    char *value;
+};
+
+struct config {
+    char *state_dir;
+    char *listen[LIMIT_LISTEN_SOCKETS]; /* "unix:/PATH" or "tcp:127.0.0.1:PORT" */
+    size_t listen_count;
+    char *policy; /* the file; its folder holds what it refers to */
+    char *secrets_dir;
+    char *recipes_dir;
+    char *upstream_proxy; /* "" none */
+    char *default_agent;
+    int64_t ids_base, ids_count;
+    int64_t egress_processes;
+    int64_t egress_idle_ms;
+    int64_t max_running; /* 0: as many as there are ids */
+    int64_t memory_mib;  /* 0: no limit; so are the next two */
+    int64_t cpu_millis;
+    int64_t pids;
+    int64_t inactivity_ms;
+    int64_t task_check_ms;
+    struct config_var vars[LIMIT_CONFIG_VARS];
+    size_t var_count;
+};
+
+/* Fills *ret from the text, every absent key from its default. `file` names it in errors
+ * ("FILE:LINE:COLUMN: reason"), `data_dir` is the folder that holds policy/ and images/. Pure: no
+ * I/O. -EINVAL; then *ret is freed already. The caller frees with config_free. */
+int config_parse(const char *file, const char *text, size_t len, const char *data_dir,
+                 struct config *ret, struct err *err);
+
+/* As config_parse, from the file; NULL: the defaults alone. */
+int config_load(const char *file, const char *data_dir, struct config *ret, struct err *err);
+void config_free(struct config *config);
+
+/* The gateway's and the model's variables that "vars" does not have: from the environment, else
+ * their defaults. -ENOMEM, -EMSGSIZE. */
+int config_add_environment(struct config *config, const char *(*lookup)(const char *name));
+const char *config_var(const struct config *config, const char *name); /* or NULL */
+
+/* The table of keys with defaults, for --help. */
+void config_print_keys(FILE *out);

@@ -1,0 +1,224 @@
+/*
+ * Requests of the api: one table row per message. api has checked what clients sent; names and
+ * numbers are checked again here, because api is the process that strangers talk to.
+ */
+#include <string.h>
+
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/name.h"
+
+/* The name at the start of most bodies, or NULL when it is none. */
+static const char *dispatch_name(const char name[MSG_NAME])
+{
+    const char *text = ipc_text(name, MSG_NAME);
+    return name_is_valid(text, strlen(text)) ? text : NULL;
+}
+
+static struct sandbox *dispatch_find(struct supervisor *supervisor, struct reply reply,
+                                     const char *name)
+{
+    struct sandbox *sandbox = table_find(supervisor, name);
+    if (!sandbox)
+        reply_status(supervisor, reply, IPC_STATUS_NOT_FOUND, "There is no sandbox %s", name);
+    return sandbox;
+}
+
+/* Sends the document, or why there is none; takes fd. */
+static void dispatch_document(struct supervisor *supervisor, struct reply reply, int fd,
+                              const struct err *err)
+{
+    cleanup_fd int document = fd;
+    if (document < 0)
+        reply_status(supervisor, reply, IPC_STATUS_FAILED, "%s", err->message);
+    else
+        reply_send(supervisor, reply, IPC_DOCUMENT, NULL, &document, 1);
+}
+
+static bool dispatch_health(struct supervisor *supervisor, struct reply reply,
+                            struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_health(supervisor, &err), &err);
+    return true;
+}
+
+static bool dispatch_sandbox_list(struct supervisor *supervisor, struct reply reply,
+                                  struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_sandboxes(supervisor, &err), &err);
+    return true;
+}
+
+static bool dispatch_sandbox_get(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
+    const struct sandbox *sandbox = name ? dispatch_find(supervisor, reply, name) : NULL;
+    struct err err = {0};
+    if (sandbox)
+        dispatch_document(supervisor, reply, document_sandbox(sandbox, &err), &err);
+    return name;
+}
+
+static bool dispatch_end(struct supervisor *supervisor, struct reply reply,
+                         struct ipc_message *message, enum op_kind kind)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
+    struct op op = {.kind = kind, .reply = reply, .fd = -1};
+    if (name)
+        table_submit(supervisor, name, &op);
+    return name;
+}
+
+static bool dispatch_sandbox_stop(struct supervisor *supervisor, struct reply reply,
+                                  struct ipc_message *message)
+{
+    return dispatch_end(supervisor, reply, message, OP_STOP);
+}
+
+static bool dispatch_sandbox_remove(struct supervisor *supervisor, struct reply reply,
+                                    struct ipc_message *message)
+{
+    return dispatch_end(supervisor, reply, message, OP_REMOVE);
+}
+
+/* The one descriptor of a request that must have it, sealed so that it cannot change under init. */
+static int dispatch_take_sealed(struct ipc_message *message)
+{
+    cleanup_fd int fd = ipc_take_fd(message, 0);
+    return fd >= 0 && fd_is_sealed(fd) ? TAKE_FD(fd) : -1;
+}
+
+static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
+                          struct ipc_message *message)
+{
+    const struct msg_exec *body = IPC_BODY(message, msg_exec);
+    const char *name = dispatch_name(body->name);
+    int spec = dispatch_take_sealed(message);
+    if (!name || spec < 0 || body->user > EXEC_AS_ROOT) {
+        if (spec >= 0)
+            close(spec);
+        return false;
+    }
+    struct op op = {.kind = OP_EXEC,
+                    .reply = reply,
+                    .fd = spec,
+                    .user = body->user,
+                    .is_clone = body->is_clone};
+    table_submit(supervisor, name, &op);
+    return true;
+}
+
+static bool dispatch_task_start(struct supervisor *supervisor, struct reply reply,
+                                struct ipc_message *message)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
+    int prompt = dispatch_take_sealed(message);
+    if (!name || prompt < 0) {
+        if (prompt >= 0)
+            close(prompt);
+        return false;
+    }
+    struct op op = {.kind = OP_TASK, .reply = reply, .fd = prompt};
+    table_submit(supervisor, name, &op);
+    return true;
+}
+
+static bool dispatch_task_get(struct supervisor *supervisor, struct reply reply,
+                              struct ipc_message *message)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
+    if (name)
+        tasks_get(supervisor, reply, name);
+    return name;
+}
+
+static bool dispatch_task_cancel(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
+    struct sandbox *sandbox = name ? dispatch_find(supervisor, reply, name) : NULL;
+    if (sandbox)
+        tasks_cancel(sandbox, reply);
+    return name;
+}
+
+static bool dispatch_task_log(struct supervisor *supervisor, struct reply reply,
+                              struct ipc_message *message)
+{
+    const struct msg_task_log *body = IPC_BODY(message, msg_task_log);
+    const char *name = dispatch_name(body->name);
+    struct sandbox *sandbox = name ? dispatch_find(supervisor, reply, name) : NULL;
+    if (sandbox)
+        tasks_log(sandbox, reply, body);
+    return name;
+}
+
+static bool dispatch_diff(struct supervisor *supervisor, struct reply reply,
+                          struct ipc_message *message)
+{
+    const struct msg_diff *body = IPC_BODY(message, msg_diff);
+    bool has_revision = IPC_TEXT(body->revision)[0];
+    if (!dispatch_name(body->name) || body->against > DIFF_REVISION ||
+        has_revision != (body->against == DIFF_REVISION))
+        return false;
+    runs_diff(supervisor, reply, body);
+    return true;
+}
+
+static bool dispatch_image_list(struct supervisor *supervisor, struct reply reply,
+                                struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_images(supervisor, &err), &err);
+    return true;
+}
+
+static bool dispatch_image_build(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    const struct msg_image_name *body = IPC_BODY(message, msg_image_name);
+    const char *name = dispatch_name(body->name);
+    if (name)
+        images_build(supervisor, reply, name, body->rebuild);
+    return name;
+}
+
+static bool dispatch_image_remove(struct supervisor *supervisor, struct reply reply,
+                                  struct ipc_message *message)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_image_name)->name);
+    if (name)
+        images_remove(supervisor, reply, name);
+    return name;
+}
+
+bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
+{
+    static bool (*const handlers[IPC_TYPE_COUNT])(struct supervisor *, struct reply,
+                                                  struct ipc_message *) = {
+        [IPC_HEALTH] = dispatch_health,
+        [IPC_SANDBOX_LIST] = dispatch_sandbox_list,
+        [IPC_SANDBOX_GET] = dispatch_sandbox_get,
+        [IPC_SANDBOX_STOP] = dispatch_sandbox_stop,
+        [IPC_SANDBOX_REMOVE] = dispatch_sandbox_remove,
+        [IPC_EXEC] = dispatch_exec,
+        [IPC_TASK_START] = dispatch_task_start,
+        [IPC_TASK_GET] = dispatch_task_get,
+        [IPC_TASK_CANCEL] = dispatch_task_cancel,
+        [IPC_TASK_LOG] = dispatch_task_log,
+        [IPC_DIFF] = dispatch_diff,
+        [IPC_IMAGE_LIST] = dispatch_image_list,
+        [IPC_IMAGE_BUILD] = dispatch_image_build,
+        [IPC_IMAGE_REMOVE] = dispatch_image_remove,
+    };
+    struct reply reply = {message->header.id, supervisor->api_generation};
+    return reply.id && handlers[message->header.type] &&
+           handlers[message->header.type](supervisor, reply, message);
+}

@@ -1,0 +1,131 @@
+/*
+ * The JSON that answers the API's questions, as sealed memfds that api passes on: /healthz, the
+ * list of sandboxes, one sandbox, the list of images. Times are Unix milliseconds.
+ */
+#include <string.h>
+
+#include "image/image.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "json/json.h"
+
+typedef void document_fn(struct json_writer *writer, const void *ctx);
+
+static int document_make(document_fn *fill, const void *ctx, struct err *err)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_DOCUMENT_BYTES);
+    struct json_writer *writer = json_writer_new(&text, false);
+    if (!writer)
+        return err_set(err, ENOMEM, "no memory for an answer");
+    fill(writer, ctx);
+    int result = json_writer_end(writer);
+    if (result == 0)
+        result = buf_append_string(&text, "\n");
+    if (result < 0)
+        return err_errno(err, -result, "cannot write an answer");
+    return fd_sealed("document", text.data, text.len, err);
+}
+
+static const char *document_state_name(enum sandbox_state state)
+{
+    static const char *const names[] = {[SANDBOX_STOPPED] = "stopped",
+                                        [SANDBOX_STARTING] = "starting",
+                                        [SANDBOX_RUNNING] = "running",
+                                        [SANDBOX_STOPPING] = "stopping"};
+    return names[state];
+}
+
+static const char *document_task_name(enum task_state state)
+{
+    static const char *const names[] = {[TASK_NONE] = "none",
+                                        [TASK_RUNNING] = "running",
+                                        [TASK_ENDED] = "ended",
+                                        [TASK_LOST] = "lost"};
+    return names[state];
+}
+
+static void document_fill_sandbox(struct json_writer *writer, const void *ctx)
+{
+    const struct sandbox *sandbox = ctx;
+    const struct meta *meta = &sandbox->meta;
+    int64_t quiet = clock_monotonic_ms() - sandbox->activity_ms;
+    json_write_object_begin(writer);
+    json_write_pair_string(writer, "name", meta->name);
+    json_write_pair_string(writer, "state", document_state_name(sandbox->state));
+    json_write_pair_string(writer, "agent", meta->agent);
+    json_write_pair_string(writer, "image", meta->image);
+    json_write_pair_integer(writer, "created", meta->created_ms);
+    json_write_pair_bool(writer, "cloned", meta->is_cloned);
+    json_write_pair_string(writer, "task", document_task_name(meta->task));
+    if (sandbox->state != SANDBOX_STOPPED)
+        json_write_pair_string(writer, "bootId", meta->lease.boot_id);
+    json_write_pair_integer(writer, "lastActivity", clock_unix_ms() - quiet);
+    json_write_object_end(writer);
+}
+
+int document_sandbox(const struct sandbox *sandbox, struct err *err)
+{
+    return document_make(document_fill_sandbox, sandbox, err);
+}
+
+static void document_fill_sandboxes(struct json_writer *writer, const void *ctx)
+{
+    const struct supervisor *supervisor = ctx;
+    json_write_array_begin(writer);
+    for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        document_fill_sandbox(writer, sandbox);
+    json_write_array_end(writer);
+}
+
+int document_sandboxes(struct supervisor *supervisor, struct err *err)
+{
+    return document_make(document_fill_sandboxes, supervisor, err);
+}
+
+static void document_fill_health(struct json_writer *writer, const void *ctx)
+{
+    const struct supervisor *supervisor = ctx;
+    size_t count = 0;
+    for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        count++;
+    json_write_object_begin(writer);
+    json_write_pair_string(writer, "status", supervisor->policy.is_loaded ? "ok" : "degraded");
+    json_write_pair_string(writer, "version", PADDOCK_VERSION);
+    json_write_pair_bool(writer, "egress", supervisor->egress.channel);
+    json_write_pair_bool(writer, "policy", supervisor->policy.is_loaded);
+    json_write_pair_integer(writer, "inactiveRules", supervisor->policy.inactive);
+    json_write_pair_string(writer, "hint", egress_hint(supervisor));
+    json_write_pair_integer(writer, "sandboxes", (int64_t)count);
+    json_write_pair_integer(writer, "running", (int64_t)supervisor->instance_count);
+    json_write_object_end(writer);
+}
+
+int document_health(struct supervisor *supervisor, struct err *err)
+{
+    return document_make(document_fill_health, supervisor, err);
+}
+
+static void document_add_image(void *ctx, const struct image_info *info)
+{
+    struct json_writer *writer = ctx;
+    json_write_object_begin(writer);
+    json_write_pair_string(writer, "name", info->name);
+    json_write_pair_string(writer, "digest", info->digest);
+    json_write_pair_integer(writer, "built", info->built * 1000);
+    json_write_pair_integer(writer, "sizeBytes", info->size_bytes);
+    json_write_object_end(writer);
+}
+
+static void document_fill_images(struct json_writer *writer, const void *ctx)
+{
+    const struct supervisor *supervisor = ctx;
+    json_write_array_begin(writer);
+    image_list(supervisor->state_fd, document_add_image, writer, NULL);
+    json_write_array_end(writer);
+}
+
+int document_images(struct supervisor *supervisor, struct err *err)
+{
+    return document_make(document_fill_images, supervisor, err);
+}

@@ -1,0 +1,296 @@
+/*
+ * The child paddock-egress. Each start is two programs: the one-shot that makes an intermediate
+ * (`--make-ca`, the only one that ever has the root's key), then egress itself, which is told
+ * everything anew: intermediate, audit, variables, the policy's folder, and the listeners of every
+ * running instance. Policy files, secrets and the intermediate pass through unread.
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "supervisor/spawn.h"
+#include "supervisor/supervisor.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+#include "json/json.h"
+
+/* The one-shot that runs; there is one egress, so one of these. */
+static struct egress_maker {
+    struct sandbox_process process;
+    struct event *ended;
+    int intermediate_fd;
+} egress_maker = {.intermediate_fd = -1};
+
+static uint32_t egress_id(const struct supervisor *supervisor)
+{
+    return ids_base(sandbox_host_ids(supervisor->host), 0) + IDS_EGRESS_OFFSET;
+}
+
+/* A memfd with the configuration's variables as a JSON object. */
+static int egress_vars(const struct config *config, struct err *err)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    struct json_writer *writer = json_writer_new(&text, false);
+    if (!writer)
+        return err_set(err, ENOMEM, "no memory for the variables");
+    json_write_object_begin(writer);
+    for (size_t i = 0; i < config->var_count; i++)
+        json_write_pair_string(writer, config->vars[i].name, config->vars[i].value);
+    json_write_object_end(writer);
+    int result = json_writer_end(writer);
+    if (result < 0)
+        return err_errno(err, -result, "cannot encode the variables");
+    return fd_sealed("vars", text.data, text.len, err);
+}
+
+static int egress_tell_start(struct supervisor *supervisor, struct err *err)
+{
+    cleanup_fd int audit = openat(supervisor->state_fd, "audit.jsonl",
+                                  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (audit < 0)
+        return err_errno(err, errno, "cannot open audit.jsonl");
+    cleanup_fd int vars = egress_vars(supervisor->config, err);
+    if (vars < 0)
+        return vars;
+    struct msg_egress_start start = {.idle_ms = supervisor->config->egress_idle_ms};
+    IPC_SET_TEXT(start.upstream_proxy, supervisor->config->upstream_proxy);
+    int fds[3] = {egress_maker.intermediate_fd, audit, vars};
+    channel_send(supervisor->egress.channel, IPC_EGRESS_START, 0, &start, fds, 3);
+    return 0;
+}
+
+static bool egress_is_policy_file(const char *name)
+{
+    size_t len = strlen(name);
+    if (name[0] == '.' || len >= sizeof(((struct msg_policy_file *)0)->name))
+        return false;
+    return (len > 5 && strcmp(name + len - 5, ".json") == 0) ||
+           (len > 4 && strcmp(name + len - 4, ".pem") == 0);
+}
+
+static void egress_send_folder(struct supervisor *supervisor, DIR *folder)
+{
+    int count = 0;
+    for (const struct dirent *entry; (entry = readdir(folder));) {
+        if (!egress_is_policy_file(entry->d_name))
+            continue;
+        cleanup_fd int fd =
+            openat(dirfd(folder), entry->d_name, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+        struct stat st;
+        if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
+            continue;
+        if (++count > LIMIT_POLICY_FILES) {
+            log_warn("the policy's folder has more than %d files; the rest is left out",
+                     LIMIT_POLICY_FILES);
+            return;
+        }
+        struct msg_policy_file file = {0};
+        IPC_SET_TEXT(file.name, entry->d_name);
+        channel_send(supervisor->egress.channel, IPC_POLICY_FILE, 0, &file, &fd, 1);
+    }
+}
+
+void egress_load_policy(struct supervisor *supervisor)
+{
+    char folder[LIMIT_CONFIG_TEXT_BYTES + 1];
+    snprintf(folder, sizeof(folder), "%s", supervisor->config->policy);
+    char *slash = strrchr(folder, '/');
+    struct msg_policy_load load = {0};
+    IPC_SET_TEXT(load.name, slash + 1);
+    *slash = '\0';
+    DIR *dir = opendir(folder[0] ? folder : "/");
+    if (!dir) {
+        log_error("cannot open the policy's folder %s: %s; nothing can be reached", folder,
+                  strerror(errno));
+        return;
+    }
+    egress_send_folder(supervisor, dir);
+    closedir(dir);
+    channel_send(supervisor->egress.channel, IPC_POLICY_LOAD, 1, &load, NULL, 0);
+}
+
+static int egress_run(struct supervisor *supervisor, struct err *err)
+{
+    int filter = sandbox_host_seccomp_fd(supervisor->host, SECCOMP_EGRESS);
+    if (filter < 0)
+        return err_errno(err, -filter, "there is no seccomp filter for egress");
+    const char *const argv[] = {"paddock-egress", NULL};
+    struct spawn spawn = {.path = supervisor->paths->egress,
+                          .argv = argv,
+                          .id = egress_id(supervisor),
+                          .fds = &filter,
+                          .fd_count = 1};
+    int result = child_run(&supervisor->egress, &spawn, err);
+    if (result == 0)
+        result = egress_tell_start(supervisor, err);
+    if (result < 0)
+        return result;
+    egress_load_policy(supervisor);
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        egress_attach(supervisor, sandbox);
+    return 0;
+}
+
+/* The one-shot has made ca.crt; sandboxes get it in their trust bundle. */
+static int egress_read_ca(struct supervisor *supervisor, struct err *err)
+{
+    buf_free(&supervisor->ca_pem);
+    supervisor->ca_pem = BUF_INIT(LIMIT_CONFIG_BYTES);
+    cleanup_fd int fd = fd_open_beneath(supervisor->state_fd, "ca.crt", O_RDONLY, 0, true, err);
+    if (fd < 0)
+        return fd;
+    int result = fd_read_all(fd, &supervisor->ca_pem);
+    if (result < 0)
+        return err_errno(err, -result, "cannot read ca.crt");
+    if (supervisor->ca_pem.len == 0)
+        return err_set(err, EINVAL, "ca.crt is empty");
+    return 0;
+}
+
+static void egress_on_made(void *ctx)
+{
+    struct supervisor *supervisor = ctx;
+    int code = spawn_reap(&egress_maker.process);
+    event_free(&egress_maker.ended);
+    sandbox_process_release(&egress_maker.process);
+    struct err err = {0};
+    int result = code == 0 ? egress_read_ca(supervisor, &err)
+                           : err_set(&err, EIO, "paddock-egress --make-ca ended with %d", code);
+    if (result == 0)
+        result = egress_run(supervisor, &err);
+    close(egress_maker.intermediate_fd);
+    egress_maker.intermediate_fd = -1;
+    if (result < 0 && supervisor->egress.channel)
+        child_kill(&supervisor->egress, err.message);
+    else if (result < 0)
+        child_failed(&supervisor->egress, err.message);
+    table_pump_all(supervisor); /* starts wait for ca.crt */
+}
+
+bool egress_ca_is_coming(const struct supervisor *supervisor)
+{
+    return supervisor->ca_pem.len == 0 && egress_maker.ended;
+}
+
+/* Begins a start; egress_on_made goes on. */
+static int egress_make(void *ctx, struct child *child, struct err *err)
+{
+    struct supervisor *supervisor = ctx;
+    (void)child;
+    int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW;
+    cleanup_fd int key = openat(supervisor->state_fd, "ca.key", flags, 0600);
+    cleanup_fd int crt = openat(supervisor->state_fd, "ca.crt", flags, 0644);
+    cleanup_fd int out = memfd_create("intermediate", MFD_CLOEXEC);
+    if (key < 0 || crt < 0 || out < 0)
+        return err_errno(err, errno, "cannot open the CA's files");
+    const char *const argv[] = {"paddock-egress", "--make-ca", NULL};
+    int fds[3] = {key, crt, out};
+    struct spawn spawn = {.path = supervisor->paths->egress,
+                          .argv = argv,
+                          .id = egress_id(supervisor),
+                          .fds = fds,
+                          .fd_count = 3};
+    int result = spawn_start(&spawn, &egress_maker.process, err);
+    if (result < 0)
+        return result;
+    egress_maker.intermediate_fd = TAKE_FD(out);
+    egress_maker.ended =
+        event_watch(&supervisor->loop, egress_maker.process.pidfd, egress_on_made, supervisor);
+    return -EINPROGRESS;
+}
+
+/* ------------------------------------------------------------------------------ messages */
+
+static void egress_give_secret(struct supervisor *supervisor, const struct ipc_message *message)
+{
+    const char *name = IPC_TEXT(IPC_BODY(message, msg_secret_get)->name);
+    struct err err = {0};
+    cleanup_fd int fd =
+        secrets_open(supervisor->secrets, supervisor->config->secrets_dir, name, &err);
+    if (fd >= 0) {
+        channel_send(supervisor->egress.channel, IPC_SECRET, message->header.id, NULL, &fd, 1);
+        return;
+    }
+    struct msg_status status = {.code = IPC_STATUS_NOT_FOUND};
+    IPC_SET_TEXT(status.text, err.message);
+    channel_send(supervisor->egress.channel, IPC_STATUS, message->header.id, &status, NULL, 0);
+}
+
+static void egress_note_policy(struct supervisor *supervisor, const struct msg_policy_loaded *body)
+{
+    const char *text = IPC_TEXT(body->text);
+    if (!body->ok) {
+        log_error("the policy is refused, %s: %s",
+                  supervisor->policy.is_loaded ? "the one in force stays"
+                                               : "nothing can be reached",
+                  text);
+        return;
+    }
+    supervisor->policy.is_loaded = true;
+    supervisor->policy.inactive = body->inactive;
+    snprintf(supervisor->policy.text, sizeof(supervisor->policy.text), "%s", text);
+    if (body->inactive)
+        log_warn("%u rules of the policy are inactive: %s", body->inactive, text);
+    else
+        log_info("the policy %s is in force", supervisor->config->policy);
+}
+
+static void egress_on_message(void *ctx, struct ipc_message *message)
+{
+    struct supervisor *supervisor = ctx;
+    if (message->header.type == IPC_SECRET_GET)
+        egress_give_secret(supervisor, message);
+    else if (message->header.type == IPC_POLICY_LOADED)
+        egress_note_policy(supervisor, IPC_BODY(message, msg_policy_loaded));
+    else
+        child_kill(&supervisor->egress, "it sent a message that makes no sense");
+}
+
+static void egress_gone(void *ctx)
+{
+    struct supervisor *supervisor = ctx;
+    supervisor->policy.is_loaded = false;
+}
+
+void egress_start(struct supervisor *supervisor)
+{
+    static const struct child_type type = {"paddock-egress", IPC_EGRESS, egress_make,
+                                           egress_on_message, egress_gone};
+    child_open(&supervisor->egress, &type, &supervisor->loop, supervisor);
+}
+
+static void egress_name(const struct sandbox *sandbox, struct msg_sandbox_attach *ret)
+{
+    *ret = (struct msg_sandbox_attach){0};
+    IPC_SET_TEXT(ret->name, sandbox->meta.name);
+    IPC_SET_TEXT(ret->boot_id, sandbox->meta.lease.boot_id);
+}
+
+void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
+{
+    if (!sandbox->has_listeners)
+        return;
+    struct msg_sandbox_attach body;
+    egress_name(sandbox, &body);
+    channel_send(supervisor->egress.channel, IPC_SANDBOX_ATTACH, 0, &body, sandbox->listeners,
+                 SANDBOX_LISTENERS);
+}
+
+void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox)
+{
+    if (!sandbox->has_listeners)
+        return;
+    struct msg_sandbox_attach body;
+    egress_name(sandbox, &body);
+    channel_send(supervisor->egress.channel, IPC_SANDBOX_DETACH, 0, &body, NULL, 0);
+}
+
+const char *egress_hint(const struct supervisor *supervisor)
+{
+    return supervisor->policy.inactive ? supervisor->policy.text : "";
+}

@@ -1,0 +1,207 @@
+/*
+ * Images: built by paddock-image-build in a namespace of its own, put in place here when it ended
+ * well, removed. A build that fails leaves nothing; the image that was there stays.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "image/image.h"
+#include "supervisor/jails.h"
+#include "supervisor/outputs.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+
+struct image_build {
+    struct image_build *next;
+    struct supervisor *supervisor;
+    struct reply reply;
+    struct image_info info;
+    int report_fd; /* memfd where the builder tells the size */
+};
+
+static bool images_is_building(const struct supervisor *supervisor, const char *name)
+{
+    const struct image_build *build = supervisor->builds;
+    while (build && strcmp(build->info.name, name) != 0)
+        build = build->next;
+    return build;
+}
+
+static void images_build_free(struct image_build *build)
+{
+    struct image_build **at = &build->supervisor->builds;
+    while (*at && *at != build)
+        at = &(*at)->next;
+    if (*at)
+        *at = build->next;
+    if (build->report_fd >= 0)
+        close(build->report_fd);
+    free(build);
+}
+
+static void images_on_built(void *ctx, const struct task_end *end, const char *text)
+{
+    struct image_build *build = ctx;
+    struct supervisor *supervisor = build->supervisor;
+    struct err err = {0};
+    struct task_end told = *end;
+    int result = 0;
+    if (end->kind != TASK_END_EXITED || end->code != 0) {
+        err_set(&err, EIO, "%s", text);
+        image_build_discard(supervisor->state_fd, build->info.name);
+    } else {
+        build->info.built = clock_unix_ms() / 1000;
+        result = image_build_report_read(build->report_fd, &build->info.size_bytes, &err);
+        if (result == 0)
+            result = image_build_commit(supervisor->state_fd, &build->info, &err);
+        if (result < 0) {
+            told.kind = TASK_END_FAILED;
+            told.code = -result;
+            image_build_discard(supervisor->state_fd, build->info.name);
+        }
+    }
+    log_info("image %s: build %s%s%s", build->info.name,
+             told.kind == TASK_END_EXITED && told.code == 0 ? "done" : "failed",
+             err.message[0] ? ": " : "", err.message);
+    runs_tell_end(supervisor, build->reply, &told, err.message);
+    images_build_free(build);
+    trash_empty(supervisor);
+}
+
+static int images_run(struct image_build *build, const struct buf *recipe,
+                      const struct outputs *outputs, struct err *err)
+{
+    struct supervisor *supervisor = build->supervisor;
+    cleanup_fd int text = fd_sealed("recipe", recipe->data, recipe->len, err);
+    if (text < 0)
+        return text;
+    build->report_fd = memfd_create("report", MFD_CLOEXEC);
+    if (build->report_fd < 0)
+        return err_errno(err, errno, "cannot make a memfd");
+    cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
+    if (root < 0)
+        return root;
+    struct sandbox_jail_folder folder = {root, "/out", true};
+    const char *const argv[] = {"paddock-image-build", build->info.name, NULL};
+    int inherit[2] = {text, build->report_fd};
+    struct jail_job job = {.kind = SANDBOX_JAIL_BUILD,
+                           .argv = argv,
+                           .folders = &folder,
+                           .folder_count = 1,
+                           .inherit = inherit,
+                           .inherit_count = ARRAY_LEN(inherit),
+                           .stdout_fd = outputs->write_fds[0],
+                           .stderr_fd = outputs->write_fds[1],
+                           .done = images_on_built,
+                           .ctx = build};
+    int result = jails_start(supervisor, &job, NULL, err);
+    if (result < 0)
+        image_build_discard(supervisor->state_fd, build->info.name);
+    return result;
+}
+
+/* True when the image is there and was made from this very recipe. */
+static bool images_is_up_to_date(struct supervisor *supervisor, const char *name,
+                                 const char digest[65])
+{
+    struct image_info info;
+    return image_info_read(supervisor->state_fd, name, &info, NULL) == 0 &&
+           strcmp(info.digest, digest) == 0;
+}
+
+static void images_tell_up_to_date(struct supervisor *supervisor, struct reply reply,
+                                   const char *name, const struct outputs *outputs)
+{
+    struct task_end end = {.kind = TASK_END_EXITED, .ended_ms = clock_unix_ms()};
+    char text[128];
+    snprintf(text, sizeof(text), "%s is up to date", name);
+    reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, outputs->read_fds, 2);
+    runs_tell_end(supervisor, reply, &end, text);
+}
+
+static int images_try_build(struct supervisor *supervisor, struct reply reply, const char *name,
+                            bool is_rebuild, struct err *err)
+{
+    cleanup_buf struct buf recipe = BUF_INIT(LIMIT_CONFIG_BYTES);
+    char digest[65];
+    int result = image_recipe_read(supervisor->recipes_fd, name, &recipe, digest, err);
+    cleanup_outputs struct outputs outputs = {{-1, -1}, {-1, -1}};
+    if (result == 0)
+        result = outputs_open(&outputs, err);
+    if (result < 0)
+        return result;
+    if (!is_rebuild && images_is_up_to_date(supervisor, name, digest)) {
+        images_tell_up_to_date(supervisor, reply, name, &outputs);
+        return 0;
+    }
+    struct image_build *build = must_alloc(sizeof(*build));
+    *build = (struct image_build){.supervisor = supervisor, .reply = reply, .report_fd = -1};
+    snprintf(build->info.name, sizeof(build->info.name), "%s", name);
+    memcpy(build->info.digest, digest, sizeof(digest));
+    result = images_run(build, &recipe, &outputs, err);
+    if (result < 0) {
+        images_build_free(build);
+        return result;
+    }
+    build->next = supervisor->builds;
+    supervisor->builds = build;
+    log_info("image %s: build started", name);
+    reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, outputs.read_fds, 2);
+    return 0;
+}
+
+void images_build(struct supervisor *supervisor, struct reply reply, const char *name,
+                  bool is_rebuild)
+{
+    struct err err = {0};
+    if (images_is_building(supervisor, name)) {
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s is being built already", name);
+        return;
+    }
+    int result = supervisor->recipes_fd < 0
+                     ? err_set(&err, ENOENT, "recipes_dir %s cannot be opened",
+                               supervisor->config->recipes_dir)
+                     : images_try_build(supervisor, reply, name, is_rebuild, &err);
+    if (result == 0)
+        return;
+    enum ipc_status status = result == -ENOENT   ? IPC_STATUS_NOT_FOUND
+                             : result == -EINVAL ? IPC_STATUS_BAD_REQUEST
+                                                 : IPC_STATUS_FAILED;
+    log_error("image %s: %s", name, err.message);
+    reply_status(supervisor, reply, status, "%s", err.message);
+}
+
+static const struct sandbox *images_user(const struct supervisor *supervisor, const char *name)
+{
+    const struct sandbox *sandbox = supervisor->sandboxes;
+    while (sandbox && (sandbox->state == SANDBOX_STOPPED || strcmp(sandbox->meta.image, name) != 0))
+        sandbox = sandbox->next;
+    return sandbox;
+}
+
+void images_remove(struct supervisor *supervisor, struct reply reply, const char *name)
+{
+    struct err err = {0};
+    const struct sandbox *user = images_user(supervisor, name);
+    if (user || images_is_building(supervisor, name)) {
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s is %s%s", name,
+                     user ? "used by the running sandbox " : "being built",
+                     user ? user->meta.name : "");
+        return;
+    }
+    int result = image_remove(supervisor->state_fd, name, &err);
+    if (result < 0) {
+        reply_status(supervisor, reply,
+                     result == -ENOENT ? IPC_STATUS_NOT_FOUND : IPC_STATUS_FAILED, "%s",
+                     err.message);
+        return;
+    }
+    reply_status(supervisor, reply, IPC_STATUS_OK, "%s", "");
+    trash_empty(supervisor);
+}

@@ -1,0 +1,321 @@
+/*
+ * Lifecycle of an instance: start, readiness, stop, end, take-over. Nothing here waits: each step
+ * ends with something to watch. Whatever happens, the end of init (its pidfd) leads to STOPPED, and
+ * there everything that the instance had is given back.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "image/image.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/log.h"
+
+/* After init's own grace: it should be gone; then it is killed. */
+#define STOP_SLACK_MS 2000
+
+#define TRUST_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+#define TRUST_CA "/usr/local/share/ca-certificates/paddock.crt"
+
+/* What every program inside has; init changes HOME and USER for root. */
+static const char *const instance_environment[] = {
+    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    "HOME=/home/agent",
+    "USER=agent",
+    "LOGNAME=agent",
+    "SHELL=/bin/bash",
+    "LANG=C.UTF-8",
+    "TZ=UTC",
+    "GIT_TERMINAL_PROMPT=0",
+    "NODE_EXTRA_CA_CERTS=" TRUST_CA,
+    "GIT_SSL_CAINFO=" TRUST_BUNDLE,
+    "CURL_CA_BUNDLE=" TRUST_BUNDLE,
+    "SSL_CERT_FILE=" TRUST_BUNDLE,
+    "REQUESTS_CA_BUNDLE=" TRUST_BUNDLE,
+    "PIP_CERT=" TRUST_BUNDLE,
+    "AWS_CA_BUNDLE=" TRUST_BUNDLE,
+    "CARGO_HTTP_CAINFO=" TRUST_BUNDLE,
+    "DENO_CERT=" TRUST_BUNDLE,
+    "CODEX_CA_CERTIFICATE=" TRUST_BUNDLE,
+    NULL,
+};
+
+static int instance_boot_id(char ret[40], struct err *err)
+{
+    unsigned char b[16];
+    if (getrandom(b, sizeof(b), 0) != sizeof(b))
+        return err_errno(err, errno, "cannot get random bytes");
+    b[6] = (unsigned char)((b[6] & 0x0f) | 0x40); /* RFC 9562, version 4 */
+    b[8] = (unsigned char)((b[8] & 0x3f) | 0x80);
+    snprintf(ret, 40, "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
+             b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
+             b[14], b[15]);
+    return 0;
+}
+
+/* The socket that init listens on for later supervisors. */
+static int instance_listen(int folder_fd, struct err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof(address.sun_path), "/proc/self/fd/%d/init.sock", folder_fd);
+    if (unlinkat(folder_fd, "init.sock", 0) < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot remove the old init.sock");
+    cleanup_fd int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(fd, 4) < 0)
+        return err_errno(err, errno, "cannot listen on init.sock");
+    return TAKE_FD(fd);
+}
+
+/* ------------------------------------------------------------------------------- the end */
+
+static void instance_close_events(struct sandbox *sandbox)
+{
+    event_free(&sandbox->timer);
+    event_free(&sandbox->ended);
+    channel_close(&sandbox->init);
+    for (size_t i = 0; sandbox->has_listeners && i < SANDBOX_LISTENERS; i++)
+        close(sandbox->listeners[i]);
+    sandbox->has_listeners = false;
+}
+
+void instance_let_go(struct sandbox *sandbox)
+{
+    instance_close_events(sandbox);
+    if (sandbox->state != SANDBOX_STOPPED)
+        sandbox_instance_release(&sandbox->instance);
+}
+
+static void instance_reap(const struct sandbox *sandbox)
+{
+    siginfo_t info;
+    /* ECHILD for an adopted one: its own parent has reaped it. */
+    waitid(P_PIDFD, (id_t)sandbox->instance.init.pidfd, &info, WEXITED | WNOHANG);
+}
+
+static void instance_on_end(void *ctx)
+{
+    struct sandbox *sandbox = ctx;
+    struct supervisor *supervisor = sandbox->supervisor;
+    channel_drain(sandbox->init); /* its last words */
+    instance_reap(sandbox);
+    bool was_starting = sandbox->state == SANDBOX_STARTING;
+    if (!sandbox->failure[0])
+        snprintf(sandbox->failure, sizeof(sandbox->failure), "The sandbox ended");
+    log_info("sandbox=%s is stopped", sandbox->meta.name);
+    egress_detach(supervisor, sandbox);
+    instance_close_events(sandbox);
+    sandbox_instance_release(&sandbox->instance);
+    struct err err = {0};
+    if (sandbox_instance_cleanup(supervisor->host, sandbox->meta.name, &err) < 0)
+        log_warn("sandbox=%s %s", sandbox->meta.name, err.message);
+    ids_release(sandbox_host_ids(supervisor->host), sandbox->meta.lease.block);
+    sandbox->meta.lease = (struct meta_lease){0};
+    sandbox->state = SANDBOX_STOPPED;
+    supervisor->instance_count--;
+    sandbox->foreign_runs = 0;
+    runs_fail_all(sandbox, was_starting ? sandbox->failure : "The sandbox was stopped");
+    tasks_instance_gone(sandbox);
+    table_save(sandbox);
+    if (was_starting)
+        table_refuse_starts(sandbox, sandbox->failure);
+    trash_empty(supervisor); /* what it had mounted may go now */
+    table_pump(sandbox);
+}
+
+void instance_fail(struct sandbox *sandbox, const char *why)
+{
+    struct err err = {0};
+    log_error("sandbox=%s is killed: %s", sandbox->meta.name, why);
+    if (!sandbox->failure[0])
+        snprintf(sandbox->failure, sizeof(sandbox->failure), "%s", why);
+    if (sandbox_instance_kill(sandbox->supervisor->host, &sandbox->instance, &err) < 0)
+        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+}
+
+/* ----------------------------------------------------------------------------- the start */
+
+static void instance_on_late(void *ctx)
+{
+    struct sandbox *sandbox = ctx;
+    event_free(&sandbox->timer);
+    instance_fail(sandbox, sandbox->state == SANDBOX_STARTING ? "it was not ready in time"
+                                                              : "it did not stop in time");
+}
+
+/* There is an instance now: watches it. */
+static void instance_watch(struct sandbox *sandbox, int64_t limit_ms)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    sandbox->state = SANDBOX_STARTING;
+    sandbox->failure[0] = '\0';
+    supervisor->instance_count++;
+    init_open(sandbox);
+    sandbox->ended =
+        event_watch(&supervisor->loop, sandbox->instance.init.pidfd, instance_on_end, sandbox);
+    sandbox->timer = event_timer(&supervisor->loop, limit_ms, 0, instance_on_late, sandbox);
+}
+
+static void instance_note_lease(struct sandbox *sandbox)
+{
+    const struct sandbox_instance *instance = &sandbox->instance;
+    struct meta_lease *lease = &sandbox->meta.lease;
+    *lease = (struct meta_lease){.pid = instance->init.pid,
+                                 .start_time = instance->init.start_time,
+                                 .block = instance->block};
+    snprintf(lease->boot_id, sizeof(lease->boot_id), "%s", instance->boot_id);
+}
+
+static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    const struct config *config = supervisor->config;
+    char boot_id[40];
+    int result = instance_boot_id(boot_id, err);
+    if (result < 0)
+        return result;
+    cleanup_fd int image = image_open(supervisor->state_fd, sandbox->meta.image, err);
+    if (image < 0)
+        return image;
+    cleanup_fd int listener = instance_listen(sandbox->folder_fd, err);
+    if (listener < 0)
+        return listener;
+    struct sandbox_start start = {
+        .name = sandbox->meta.name,
+        .boot_id = boot_id,
+        .block = block,
+        .image_fd = image,
+        .folder_fd = sandbox->folder_fd,
+        .listen_fd = listener,
+        .limits = {.memory_bytes = config->memory_mib * 1024 * 1024,
+                   .cpu_millis = config->cpu_millis,
+                   .pids = config->pids},
+        .environment = instance_environment,
+        .ca_pem = supervisor->ca_pem.data,
+        .ca_pem_len = supervisor->ca_pem.len,
+    };
+    return sandbox_instance_start(supervisor->host, &start, &sandbox->instance, err);
+}
+
+int instance_start(struct sandbox *sandbox, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    int64_t max = supervisor->config->max_running;
+    if (max && (int64_t)supervisor->instance_count >= max)
+        return err_set(err, EAGAIN, "%lld sandboxes run already (max_running): stop one first",
+                       (long long)max);
+    if (!supervisor->ca_pem.len)
+        return err_set(err, EAGAIN,
+                       "the egress gateway could not be started yet, and nothing starts without "
+                       "it: see paddockd's log");
+    uint32_t block;
+    int result = ids_lease(sandbox_host_ids(supervisor->host), &block, err);
+    if (result < 0)
+        return result;
+    result = instance_start_in(sandbox, block, err);
+    if (result < 0) {
+        ids_release(sandbox_host_ids(supervisor->host), block);
+        return result;
+    }
+    instance_note_lease(sandbox);
+    sandbox->is_adopted = false;
+    sandbox->next_number = 1;
+    instance_watch(sandbox, LIMIT_START_MS);
+    /* While the child sets up. An instance that is on no record is ended by the next supervisor. */
+    if (table_save(sandbox) < 0)
+        instance_fail(sandbox, "its record could not be written: is the disk full?");
+    return 0;
+}
+
+/* Numbers of this supervisor's requests must not meet those of the one before. */
+static uint64_t instance_fresh_number(void)
+{
+    return (uint64_t)clock_unix_ms();
+}
+
+int instance_adopt(struct sandbox *sandbox, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    const struct meta_lease *lease = &sandbox->meta.lease;
+    struct ids *ids = sandbox_host_ids(supervisor->host);
+    int result = ids_claim(ids, lease->block, err);
+    if (result < 0)
+        return result;
+    result = sandbox_instance_adopt(supervisor->host, sandbox->meta.name, lease->boot_id,
+                                    lease->block, lease->pid, lease->start_time, sandbox->folder_fd,
+                                    &sandbox->instance, err);
+    if (result < 0) {
+        ids_release(ids, lease->block);
+        return result;
+    }
+    sandbox->is_adopted = true;
+    sandbox->next_number = instance_fresh_number();
+    instance_watch(sandbox, LIMIT_ADOPT_MS);
+    channel_send(sandbox->init, IPC_INIT_HELLO, sandbox->next_number++, NULL, NULL, 0);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------- running, stop */
+
+static void instance_watch_activity(struct sandbox *sandbox, int64_t delay_ms);
+
+static bool instance_is_busy(const struct sandbox *sandbox)
+{
+    return sandbox->runs || sandbox->foreign_runs || sandbox->queue || sandbox->base_jail ||
+           sandbox->task_number || sandbox->meta.task == TASK_RUNNING;
+}
+
+static void instance_on_quiet(void *ctx)
+{
+    struct sandbox *sandbox = ctx;
+    int64_t limit = sandbox->supervisor->config->inactivity_ms;
+    event_free(&sandbox->timer);
+    if (instance_is_busy(sandbox))
+        table_touch(sandbox);
+    int64_t quiet = clock_monotonic_ms() - sandbox->activity_ms;
+    if (quiet < limit) {
+        instance_watch_activity(sandbox, limit - quiet);
+        return;
+    }
+    log_info("sandbox=%s was not used for %lld s", sandbox->meta.name, (long long)quiet / 1000);
+    instance_stop(sandbox);
+}
+
+static void instance_watch_activity(struct sandbox *sandbox, int64_t delay_ms)
+{
+    sandbox->timer =
+        event_timer(&sandbox->supervisor->loop, delay_ms, 0, instance_on_quiet, sandbox);
+}
+
+void instance_ready(struct sandbox *sandbox)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    event_free(&sandbox->timer);
+    sandbox->state = SANDBOX_RUNNING;
+    sandbox->is_new = false;
+    table_touch(sandbox);
+    egress_attach(supervisor, sandbox);
+    instance_watch_activity(sandbox, supervisor->config->inactivity_ms);
+    log_info("sandbox=%s %s, boot id %s", sandbox->meta.name,
+             sandbox->is_adopted ? "is taken over" : "runs", sandbox->meta.lease.boot_id);
+    table_pump(sandbox);
+}
+
+void instance_stop(struct sandbox *sandbox)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    struct msg_init_grace grace = {.grace_ms = LIMIT_STOP_GRACE_MS};
+    event_free(&sandbox->timer);
+    sandbox->state = SANDBOX_STOPPING;
+    /* So that the end of a task is recorded as asked for, not as an accident. */
+    if (sandbox->meta.task == TASK_RUNNING)
+        channel_send(sandbox->init, IPC_INIT_TASK_CANCEL, sandbox->next_number++, &grace, NULL, 0);
+    channel_send(sandbox->init, IPC_INIT_STOP, 0, &grace, NULL, 0);
+    sandbox->timer = event_timer(&supervisor->loop, LIMIT_STOP_GRACE_MS + STOP_SLACK_MS, 0,
+                                 instance_on_late, sandbox);
+}

@@ -1,0 +1,46 @@
+/*
+ * sandboxes/NAME/meta.json: what the supervisor itself must know of a sandbox after a restart.
+ * Written whole or not at all, read only by the supervisor. Schema 1.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "task/record.h"
+#include "util/buf.h"
+#include "util/err.h"
+#include "util/limits.h"
+
+#define META_SCHEMA 1
+#define META_FILE "meta.json"
+
+/* The instance that runs, or did when this was written. */
+struct meta_lease {
+    pid_t pid; /* of init, in our namespace; 0: no instance */
+    uint64_t start_time;
+    uint32_t block;
+    char boot_id[40];
+};
+
+struct meta {
+    char name[LIMIT_NAME_BYTES + 1];
+    char agent[LIMIT_NAME_BYTES + 1];
+    char image[LIMIT_NAME_BYTES + 1];
+    int64_t created_ms;   /* Unix time */
+    bool is_cloned;       /* the clone and its base.git are there */
+    bool is_cloning;      /* git ran, or runs, but base.git was not made yet */
+    enum task_state task; /* as last told by init */
+    struct meta_lease lease;
+};
+
+/* Pure: the text, and back. -EINVAL: not a meta.json of this name; -EPROTONOSUPPORT: written by a
+ * newer Paddock, with a message that says so. */
+int meta_encode(const struct meta *meta, struct buf *ret, struct err *err);
+int meta_parse(const char *name, const char *text, size_t len, struct meta *ret, struct err *err);
+
+/* The same with the file in the sandbox's folder. meta_write returns when it is on disk. Errors of
+ * meta_read: as meta_parse, -ENOENT, and those of reading. */
+int meta_write(int folder_fd, const struct meta *meta, struct err *err);
+int meta_read(int folder_fd, const char *name, struct meta *ret, struct err *err);

@@ -1,0 +1,168 @@
+/*
+ * What a start finds: sandboxes and the instances of a former supervisor, which are taken over;
+ * and what it left half made, which is cleared away. Whatever the former one was doing when it
+ * died, one of these holds:
+ *
+ *   folder without meta.json       it was being made: to the trash
+ *   meta.json without a lease      stopped; or its start was not on record yet: then its cgroup is
+ *                                  found by name, killed
+ *   meta.json with a lease         alive: taken over; dead: what it left is cleared away, its task
+ *                                  has ended (exit-code is there) or is lost
+ *   base.new, images/.build-*      half made: replaced or to the trash
+ */
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "image/image.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+#include "util/name.h"
+
+/* Processes of an orphan need a moment to go after the kill; so many tries, each after a pause. */
+#define ORPHAN_TRIES 50
+#define ORPHAN_PAUSE_MS 100
+
+struct orphan {
+    struct supervisor *supervisor;
+    struct event *timer;
+    char name[LIMIT_NAME_BYTES + 1];
+    int tries;
+};
+
+static DIR *recover_open(int dir_fd, const char *path)
+{
+    int fd = openat(dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir && fd >= 0)
+        close(fd);
+    return dir;
+}
+
+/* One folder of sandboxes/. Only a newer schema is an error: with it the daemon does not start. */
+static int recover_sandbox(struct supervisor *supervisor, const char *name, struct err *err)
+{
+    cleanup_fd int folder =
+        openat(supervisor->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0 || !name_is_valid(name, strlen(name))) {
+        log_warn("sandboxes/%s is not a sandbox; it is left alone", name);
+        return 0;
+    }
+    struct meta meta;
+    int result = meta_read(folder, name, &meta, err);
+    if (result == 0) {
+        table_add(supervisor, &meta, TAKE_FD(folder));
+        return 0;
+    }
+    if (result == -EPROTONOSUPPORT)
+        return result;
+    if (result != -ENOENT) {
+        log_error("%s: the sandbox is left alone and cannot be used", err->message);
+        return 0;
+    }
+    log_warn("sandbox=%s was half made; it is cleared away", name);
+    return state_to_trash(supervisor, supervisor->sandboxes_fd, name, "sandbox", err);
+}
+
+static int recover_sandboxes(struct supervisor *supervisor, struct err *err)
+{
+    DIR *dir = recover_open(supervisor->sandboxes_fd, ".");
+    if (!dir)
+        return err_errno(err, errno, "cannot read the folder sandboxes of the state");
+    int result = 0;
+    for (const struct dirent *entry; result == 0 && (entry = readdir(dir));)
+        if (entry->d_name[0] != '.')
+            result = recover_sandbox(supervisor, entry->d_name, err);
+    closedir(dir);
+    return result;
+}
+
+static void recover_builds(struct supervisor *supervisor)
+{
+    DIR *dir = recover_open(supervisor->state_fd, "images");
+    if (!dir)
+        return;
+    for (const struct dirent *entry; (entry = readdir(dir));)
+        if (strncmp(entry->d_name, ".build-", 7) == 0)
+            image_build_discard(supervisor->state_fd, entry->d_name + 7);
+    closedir(dir);
+}
+
+/* ------------------------------------------------------------------------------- orphans */
+
+static void orphan_try(void *ctx)
+{
+    struct orphan *orphan = ctx;
+    struct err err = {0};
+    int result = sandbox_instance_cleanup(orphan->supervisor->host, orphan->name, &err);
+    if (result < 0 && ++orphan->tries < ORPHAN_TRIES)
+        return;
+    if (result < 0)
+        log_error("sandbox=%s cgroups of a former instance stay: %s", orphan->name, err.message);
+    event_free(&orphan->timer);
+    free(orphan);
+}
+
+/* Kills all that runs in the cgroups of `name` and removes them, in the background. */
+static void orphan_clear(struct supervisor *supervisor, const char *name)
+{
+    struct sandbox_instance instance = {.init = {.pidfd = -1}, .socket = -1};
+    snprintf(instance.name, sizeof(instance.name), "%s", name);
+    sandbox_instance_kill(supervisor->host, &instance, NULL);
+    if (sandbox_instance_cleanup(supervisor->host, name, NULL) == 0)
+        return;
+    struct orphan *orphan = must_alloc(sizeof(*orphan));
+    orphan->supervisor = supervisor;
+    snprintf(orphan->name, sizeof(orphan->name), "%s", name);
+    orphan->timer =
+        event_timer(&supervisor->loop, ORPHAN_PAUSE_MS, ORPHAN_PAUSE_MS, orphan_try, orphan);
+}
+
+static void recover_on_cgroup(void *ctx, const char *name)
+{
+    struct supervisor *supervisor = ctx;
+    const struct sandbox *sandbox = table_find(supervisor, name);
+    if (sandbox && sandbox->state != SANDBOX_STOPPED)
+        return;
+    log_warn("sandbox=%s has an instance that is on no record; it is ended", name);
+    orphan_clear(supervisor, name);
+}
+
+/* ----------------------------------------------------------------------------- take-over */
+
+static void recover_instance(struct sandbox *sandbox)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    bool had_lease = sandbox->meta.lease.pid;
+    struct err err = {0};
+    if (had_lease && instance_adopt(sandbox, &err) == 0)
+        return;
+    if (had_lease) {
+        log_warn("sandbox=%s its instance is gone: %s", sandbox->meta.name, err.message);
+        orphan_clear(supervisor, sandbox->meta.name);
+        sandbox->meta.lease = (struct meta_lease){0};
+        sandbox->meta.is_cloning = false;
+    }
+    bool had_task = sandbox->meta.task == TASK_RUNNING;
+    tasks_instance_gone(sandbox);
+    if (had_lease && !had_task)
+        table_save(sandbox);
+}
+
+int recover_state(struct supervisor *supervisor, struct err *err)
+{
+    int result = recover_sandboxes(supervisor, err);
+    if (result < 0)
+        return result;
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        recover_instance(sandbox);
+    if (sandbox_instance_list(supervisor->host, recover_on_cgroup, supervisor, err) < 0)
+        log_warn("%s", err->message);
+    recover_builds(supervisor);
+    trash_empty(supervisor);
+    return 0;
+}

@@ -1,0 +1,383 @@
+/*
+ * Programs that are run for the API: execs and clones by init, diffs in a jail. Each is answered by
+ * RUN_STARTED (with the read ends of its output) and RUN_ENDED, or by one STATUS. A clone that
+ * ended well is told only after its commit was saved to base.git: a diff never depends on what the
+ * agent leaves of the repository.
+ */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "supervisor/jails.h"
+#include "supervisor/outputs.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+
+#define BASE_FOLDER "base.git"
+#define BASE_NEW "base.new"
+
+void runs_tell_end(struct supervisor *supervisor, struct reply reply, const struct task_end *end,
+                   const char *text)
+{
+    struct msg_run_ended body = {.end = *end};
+    IPC_SET_TEXT(body.text, text);
+    reply_send(supervisor, reply, IPC_RUN_ENDED, &body, NULL, 0);
+}
+
+static void runs_group_name(uint64_t number, char ret[32])
+{
+    snprintf(ret, 32, "exec-%" PRIu64, number);
+}
+
+bool runs_are_full(const struct sandbox *sandbox)
+{
+    size_t count = sandbox->foreign_runs;
+    for (const struct run *run = sandbox->runs; run; run = run->next)
+        count++;
+    return count >= LIMIT_EXECS;
+}
+
+/* Takes the run out of the list; the caller frees it. NULL: there is none of that number. */
+static struct run *runs_take(struct sandbox *sandbox, uint64_t number)
+{
+    struct run **at = &sandbox->runs;
+    while (*at && (*at)->number != number)
+        at = &(*at)->next;
+    struct run *run = *at;
+    if (run)
+        *at = run->next;
+    return run;
+}
+
+/* --------------------------------------------------------------------------------- execs */
+
+static void runs_send_exec(struct sandbox *sandbox, const struct op *op, uint64_t number,
+                           const struct sandbox_group *group)
+{
+    struct msg_init_exec body = {.exec = number, .user = op->user};
+    int fds[3] = {op->fd, group->procs_fd, group->kill_fd};
+    size_t count = group->procs_fd < 0 ? 1 : group->kill_fd < 0 ? 2 : 3;
+    channel_send(sandbox->init, IPC_INIT_EXEC, number, &body, fds, count);
+}
+
+void runs_exec(struct sandbox *sandbox, const struct op *op)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    uint64_t number = sandbox->next_number++;
+    char name[32];
+    runs_group_name(number, name);
+    struct sandbox_group group = {-1, -1, -1};
+    struct err err = {0};
+    if (sandbox_group_create(supervisor->host, sandbox->meta.name, name, &group, &err) < 0) {
+        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+        reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
+        return;
+    }
+    if (op->is_clone && !sandbox->meta.is_cloning) {
+        sandbox->meta.is_cloning = true; /* a next supervisor finishes what git began */
+        table_save(sandbox);
+    }
+    struct run *run = must_alloc(sizeof(*run));
+    *run = (struct run){
+        .next = sandbox->runs, .reply = op->reply, .number = number, .is_clone = op->is_clone};
+    sandbox->runs = run;
+    runs_send_exec(sandbox, op, number, &group);
+    sandbox_group_close(&group);
+    table_touch(sandbox);
+}
+
+static struct run *runs_find(struct sandbox *sandbox, uint64_t number)
+{
+    struct run *run = sandbox->runs;
+    while (run && run->number != number)
+        run = run->next;
+    return run;
+}
+
+static void runs_remove_group(struct sandbox *sandbox, uint64_t number)
+{
+    char name[32];
+    runs_group_name(number, name);
+    /* A child that lives on keeps its group; it goes with the instance. */
+    sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL);
+}
+
+static void runs_not_started(struct sandbox *sandbox, uint64_t number, const char *why)
+{
+    struct run *run = runs_take(sandbox, number);
+    reply_status(sandbox->supervisor, run->reply, IPC_STATUS_FAILED, "%s", why);
+    free(run);
+    runs_remove_group(sandbox, number);
+    table_pump(sandbox);
+}
+
+bool runs_started(struct sandbox *sandbox, struct ipc_message *message)
+{
+    const struct msg_init_started *body = IPC_BODY(message, msg_init_started);
+    struct run *run = runs_find(sandbox, message->header.id);
+    if (!run || run->is_started)
+        return false;
+    if (body->code != 0) {
+        runs_not_started(sandbox, run->number, IPC_TEXT(body->text));
+        return true;
+    }
+    if (message->fd_count != 2)
+        return false;
+    run->is_started = true;
+    reply_send(sandbox->supervisor, run->reply, IPC_RUN_STARTED, NULL, message->fds, 2);
+    return true;
+}
+
+/* ------------------------------------------------------------- the clone's saved commit */
+
+/* Whom the end of a clone is told to, after the jail. */
+struct base_save {
+    struct sandbox *sandbox;
+    struct reply reply;
+    struct task_end end;
+};
+
+static int base_put_in_place(struct sandbox *sandbox, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    int result = state_to_trash(supervisor, sandbox->folder_fd, BASE_FOLDER, "base", err);
+    if (result < 0 && result != -ENOENT)
+        return result;
+    if (renameat(sandbox->folder_fd, BASE_NEW, sandbox->folder_fd, BASE_FOLDER) < 0)
+        return err_errno(err, errno, "cannot put base.git in its place");
+    trash_empty(supervisor);
+    sandbox->meta.is_cloned = true;
+    sandbox->meta.is_cloning = false;
+    return table_save(sandbox);
+}
+
+static void base_on_done(void *ctx, const struct task_end *end, const char *text)
+{
+    struct base_save *save = ctx;
+    struct sandbox *sandbox = save->sandbox;
+    struct err err = {0};
+    sandbox->base_jail = NULL;
+    int result = 0;
+    if (end->kind != TASK_END_EXITED || end->code != 0)
+        result = err_set(&err, EIO,
+                         "The repository was cloned, but its commit could not be saved "
+                         "for the diff%s%s: remove the sandbox and clone again",
+                         text[0] ? ": " : "", text);
+    else
+        result = base_put_in_place(sandbox, &err);
+    if (result < 0) {
+        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+        save->end.kind = TASK_END_FAILED;
+        save->end.code = -result;
+    }
+    runs_tell_end(sandbox->supervisor, save->reply, &save->end, err.message);
+    free(save);
+    table_touch(sandbox);
+    table_pump(sandbox);
+}
+
+static int base_start(struct sandbox *sandbox, struct base_save *save, struct err *err)
+{
+    /* What a supervisor that died left half made. */
+    int result = state_to_trash(sandbox->supervisor, sandbox->folder_fd, BASE_NEW, "base", err);
+    if (result < 0 && result != -ENOENT)
+        return result;
+    if (mkdirat(sandbox->folder_fd, BASE_NEW, 0755) < 0)
+        return err_errno(err, errno, "cannot make " BASE_NEW);
+    int flags = O_PATH | O_DIRECTORY;
+    cleanup_fd int out = fd_open_beneath(sandbox->folder_fd, BASE_NEW, flags, 0, false, err);
+    if (out < 0)
+        return out;
+    cleanup_fd int in = fd_open_beneath(sandbox->folder_fd, "workspace", flags, 0, false, err);
+    if (in < 0)
+        return in;
+    struct sandbox_jail_folder folders[] = {{in, "/in/workspace", false}, {out, "/out", true}};
+    static const char *const argv[] = {"paddock-jail", "base", NULL};
+    struct jail_job job = {.kind = SANDBOX_JAIL_JOB,
+                           .argv = argv,
+                           .folders = folders,
+                           .folder_count = ARRAY_LEN(folders),
+                           .stdout_fd = -1,
+                           .stderr_fd = -1,
+                           .done = base_on_done,
+                           .ctx = save};
+    return jails_start(sandbox->supervisor, &job, &sandbox->base_jail, err);
+}
+
+static void runs_save_base(struct sandbox *sandbox, struct reply reply, const struct task_end *end)
+{
+    struct base_save *save = must_alloc(sizeof(*save));
+    *save = (struct base_save){.sandbox = sandbox, .reply = reply, .end = *end};
+    struct err err = {0};
+    int result = sandbox->base_jail ? err_set(&err, EBUSY, "another clone is being saved")
+                                    : base_start(sandbox, save, &err);
+    if (result == 0)
+        return;
+    log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+    save->end.kind = TASK_END_FAILED;
+    save->end.code = -result;
+    runs_tell_end(sandbox->supervisor, reply, &save->end, err.message);
+    free(save);
+}
+
+void runs_resume_clone(struct sandbox *sandbox)
+{
+    struct task_end end = {0};
+    if (!sandbox->meta.is_cloning || sandbox->base_jail)
+        return;
+    for (const struct run *run = sandbox->runs; run; run = run->next)
+        if (run->is_clone)
+            return; /* one of ours runs, and will do it */
+    log_info("sandbox=%s a clone ended while no supervisor looked; its commit is saved now",
+             sandbox->meta.name);
+    runs_save_base(sandbox, (struct reply){0}, &end);
+}
+
+/* ------------------------------------------------------------------------------- the end */
+
+static void runs_clone_ended(struct sandbox *sandbox, const struct run *run,
+                             const struct task_end *end)
+{
+    if (end->kind == TASK_END_EXITED && end->code == 0) {
+        runs_save_base(sandbox, run->reply, end);
+        return;
+    }
+    sandbox->meta.is_cloning = false;
+    table_save(sandbox);
+    runs_tell_end(sandbox->supervisor, run->reply, end, "");
+}
+
+void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body)
+{
+    struct run *run = runs_take(sandbox, body->exec);
+    runs_remove_group(sandbox, body->exec);
+    table_touch(sandbox);
+    if (run && run->is_clone)
+        runs_clone_ended(sandbox, run, &body->end);
+    else if (run)
+        runs_tell_end(sandbox->supervisor, run->reply, &body->end, "");
+    else if (sandbox->foreign_runs && --sandbox->foreign_runs == 0)
+        runs_resume_clone(sandbox);
+    free(run);
+    table_pump(sandbox); /* one may have waited for a place */
+}
+
+void runs_fail_all(struct sandbox *sandbox, const char *why)
+{
+    struct task_end killed = {
+        .kind = TASK_END_SIGNALED, .code = SIGKILL, .ended_ms = clock_unix_ms()};
+    while (sandbox->runs) {
+        struct run *run = sandbox->runs;
+        sandbox->runs = run->next;
+        if (run->is_clone)
+            sandbox->meta.is_cloning = false; /* the caller saves */
+        if (run->is_started)
+            runs_tell_end(sandbox->supervisor, run->reply, &killed, why);
+        else
+            reply_status(sandbox->supervisor, run->reply, IPC_STATUS_UNAVAILABLE, "%s", why);
+        free(run);
+    }
+}
+
+/* -------------------------------------------------------------------------------- a diff */
+
+int outputs_open(struct outputs *ret, struct err *err)
+{
+    int out[2], errors[2];
+    *ret = (struct outputs){{-1, -1}, {-1, -1}};
+    if (pipe2(out, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot make a pipe");
+    ret->read_fds[0] = out[0];
+    ret->write_fds[0] = out[1];
+    if (pipe2(errors, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot make a pipe");
+    ret->read_fds[1] = errors[0];
+    ret->write_fds[1] = errors[1];
+    return 0;
+}
+
+void outputs_close(const struct outputs *outputs)
+{
+    for (int i = 0; i < 2; i++) {
+        if (outputs->read_fds[i] >= 0)
+            close(outputs->read_fds[i]);
+        if (outputs->write_fds[i] >= 0)
+            close(outputs->write_fds[i]);
+    }
+}
+
+struct diff_run {
+    struct supervisor *supervisor;
+    struct reply reply;
+};
+
+static void diff_on_done(void *ctx, const struct task_end *end, const char *text)
+{
+    struct diff_run *run = ctx;
+    runs_tell_end(run->supervisor, run->reply, end, text);
+    free(run);
+}
+
+static int diff_job(struct sandbox *sandbox, struct diff_run *run, const struct msg_diff *diff,
+                    const int outputs[2], struct err *err)
+{
+    static const char *const against[] = {[DIFF_SINCE_CLONE] = "clone",
+                                          [DIFF_INDEX] = "index",
+                                          [DIFF_HEAD] = "head",
+                                          [DIFF_REVISION] = "revision"};
+    int flags = O_PATH | O_DIRECTORY;
+    cleanup_fd int in = fd_open_beneath(sandbox->folder_fd, "workspace", flags, 0, false, err);
+    if (in < 0)
+        return in;
+    cleanup_fd int base = fd_open_beneath(sandbox->folder_fd, BASE_FOLDER, flags, 0, false, NULL);
+    struct sandbox_jail_folder folders[] = {{in, "/in/workspace", false},
+                                            {base, "/in/base.git", false}};
+    const char *revision = IPC_TEXT(diff->revision);
+    const char *const argv[] = {"paddock-jail",
+                                "diff",
+                                against[diff->against],
+                                diff->renames ? "1" : "0",
+                                diff->against == DIFF_REVISION ? revision : NULL,
+                                NULL};
+    struct jail_job job = {.kind = SANDBOX_JAIL_JOB,
+                           .argv = argv,
+                           .folders = folders,
+                           .folder_count = base < 0 ? 1 : 2,
+                           .stdout_fd = outputs[0],
+                           .stderr_fd = outputs[1],
+                           .done = diff_on_done,
+                           .ctx = run};
+    return jails_start(sandbox->supervisor, &job, NULL, err);
+}
+
+void runs_diff(struct supervisor *supervisor, struct reply reply, const struct msg_diff *diff)
+{
+    struct sandbox *sandbox = table_find(supervisor, IPC_TEXT(diff->name));
+    if (!sandbox) {
+        reply_status(supervisor, reply, IPC_STATUS_BAD_GATEWAY,
+                     "There is no repository: clone one first");
+        return;
+    }
+    table_touch(sandbox);
+    struct err err = {0};
+    cleanup_outputs struct outputs outputs;
+    int result = outputs_open(&outputs, &err);
+    struct diff_run *run = must_alloc(sizeof(*run));
+    *run = (struct diff_run){supervisor, reply};
+    if (result == 0)
+        result = diff_job(sandbox, run, diff, outputs.write_fds, &err);
+    if (result == 0) {
+        reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, outputs.read_fds, 2);
+        return;
+    }
+    log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+    reply_status(supervisor, reply, IPC_STATUS_FAILED, "%s", err.message);
+    free(run);
+}

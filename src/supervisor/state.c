@@ -1,0 +1,219 @@
+/*
+ * STATE: the folder, its one lock, its fixed folders, the fresh names in trash/; and the sockets
+ * that the API listens on, which the supervisor makes (they may need rights that api lacks) and
+ * hands over.
+ */
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "supervisor/supervisor.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+#include "json/json.h"
+
+#define STATE_SCHEMA 1
+#define STATE_META_BYTES 4096
+
+/* Makes the folder and those above it. */
+static int state_make_folders(const char *path, mode_t mode, struct err *err)
+{
+    char part[LIMIT_CONFIG_TEXT_BYTES + 1];
+    snprintf(part, sizeof(part), "%s", path);
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        if (mkdir(part, 0755) < 0 && errno != EEXIST)
+            return err_errno(err, errno, "cannot make %s", part);
+        *slash = '/';
+    }
+    if (mkdir(part, mode) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "cannot make %s", part);
+    return 0;
+}
+
+static int state_make_folder(int state_fd, const char *name, int *ret_fd, struct err *err)
+{
+    if (mkdirat(state_fd, name, 0700) < 0 && errno != EEXIST)
+        return err_errno(err, errno, "cannot make the folder %s of the state", name);
+    int fd = openat(state_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open the folder %s of the state", name);
+    *ret_fd = fd;
+    return 0;
+}
+
+static int state_lock(struct supervisor *supervisor, const char *path, struct err *err)
+{
+    cleanup_fd int fd =
+        openat(supervisor->state_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot open %s/lock", path);
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return err_set(err, EBUSY,
+                           "another paddockd works on %s: stop it first, or give this one a "
+                           "state_dir of its own",
+                           path);
+        return err_errno(err, errno, "cannot lock %s/lock", path);
+    }
+    supervisor->lock_fd = TAKE_FD(fd);
+    return 0;
+}
+
+/* STATE's own meta.json: only its schema, so that an older daemon refuses a newer layout. */
+static int state_check_schema(int state_fd, const char *path, struct err *err)
+{
+    cleanup_buf struct buf text = BUF_INIT(STATE_META_BYTES);
+    int result = fd_read_file(state_fd, "meta.json", &text, err);
+    if (result == -ENOENT) {
+        static const char fresh[] = "{\"schema\": 1}\n";
+        return fd_write_file_atomic(state_fd, "meta.json", 0600, fresh, sizeof(fresh) - 1, err);
+    }
+    if (result < 0)
+        return err_context(err, result, "%s", path);
+    cleanup_json struct json *json = NULL;
+    result = json_parse(text.data, text.len, JSON_STRICT, &json, err);
+    if (result < 0)
+        return err_context(err, result, "%s/meta.json", path);
+    int64_t schema = json_integer(json_get(json, "schema"));
+    if (schema != STATE_SCHEMA)
+        return err_set(err, EPROTONOSUPPORT,
+                       "%s has schema %lld and this paddockd knows %d: it was written by another "
+                       "version; start that one, or use another state_dir",
+                       path, (long long)schema, STATE_SCHEMA);
+    return 0;
+}
+
+int state_open(struct supervisor *supervisor, struct err *err)
+{
+    const char *path = supervisor->config->state_dir;
+    int result = state_make_folders(path, 0700, err);
+    if (result < 0)
+        return result;
+    supervisor->state_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (supervisor->state_fd < 0)
+        return err_errno(err, errno, "cannot open state_dir %s", path);
+    struct stat st;
+    if (fstat(supervisor->state_fd, &st) < 0 || st.st_uid != geteuid())
+        return err_set(err, EPERM, "state_dir %s does not belong to uid %u", path, geteuid());
+    if (fchmod(supervisor->state_fd, 0700) < 0)
+        return err_errno(err, errno, "cannot close %s to others", path);
+    result = state_lock(supervisor, path, err);
+    if (result == 0)
+        result = state_check_schema(supervisor->state_fd, path, err);
+    if (result == 0)
+        result =
+            state_make_folder(supervisor->state_fd, "sandboxes", &supervisor->sandboxes_fd, err);
+    if (result == 0)
+        result = state_make_folder(supervisor->state_fd, "trash", &supervisor->trash_fd, err);
+    return result;
+}
+
+void state_name(const struct supervisor *supervisor, char ret[9])
+{
+    /* FNV-1a of device and inode: the same after a restart and when the path is another. */
+    struct stat st = {0};
+    fstat(supervisor->state_fd, &st);
+    uint64_t parts[2] = {st.st_dev, st.st_ino};
+    uint32_t hash = 2166136261U;
+    for (size_t i = 0; i < sizeof(parts); i++)
+        hash = (hash ^ ((const unsigned char *)parts)[i]) * 16777619U;
+    snprintf(ret, 9, "%08" PRIx32, hash);
+}
+
+int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, const char *kind,
+                   struct err *err)
+{
+    uint64_t token;
+    if (getrandom(&token, sizeof(token), 0) != sizeof(token))
+        return err_errno(err, errno, "cannot get random bytes");
+    char fresh[64];
+    snprintf(fresh, sizeof(fresh), "%s-%016" PRIx64, kind, token);
+    if (renameat(dir_fd, name, supervisor->trash_fd, fresh) < 0)
+        return err_errno(err, errno, "cannot move %s to trash", name);
+    return 0;
+}
+
+/* --------------------------------------------------------------------- listening sockets */
+
+static int state_listen_unix(const char *path, struct err *err)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof(address.sun_path))
+        return err_set(err, ENAMETOOLONG, "cannot listen on unix:%s: the path is longer than %zu",
+                       path, sizeof(address.sun_path) - 1);
+    memcpy(address.sun_path, path, strlen(path));
+    char folder[sizeof(address.sun_path)];
+    snprintf(folder, sizeof(folder), "%s", path);
+    char *slash = strrchr(folder, '/');
+    *slash = '\0';
+    int result = folder[0] ? state_make_folders(folder, 0755, err) : 0;
+    if (result < 0)
+        return result;
+    struct stat st;
+    /* Ours from before: STATE's lock tells that its daemon is gone. */
+    if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
+        unlink(path);
+    cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot make a socket");
+    mode_t old = umask(0117);
+    int bound = bind(fd, (struct sockaddr *)&address, sizeof(address));
+    int code = errno;
+    umask(old);
+    if (bound < 0)
+        return err_errno(err, code, "cannot listen on unix:%s", path);
+    if (listen(fd, SOMAXCONN) < 0)
+        return err_errno(err, errno, "cannot listen on unix:%s", path);
+    return TAKE_FD(fd);
+}
+
+/* `text` is "127.0.0.1:PORT" or "[::1]:PORT", checked by config.c. */
+static int state_listen_tcp(const char *text, struct err *err)
+{
+    uint16_t port = htons((uint16_t)strtol(strrchr(text, ':') + 1, NULL, 10));
+    struct sockaddr_in v4 = {
+        .sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in6 v6 = {
+        .sin6_family = AF_INET6, .sin6_port = port, .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+    bool is_v6 = text[0] == '[';
+    cleanup_fd int fd =
+        socket(is_v6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0)
+        return err_errno(err, errno, "cannot make a socket");
+    int yes = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+    int result = is_v6 ? bind(fd, (struct sockaddr *)&v6, sizeof(v6))
+                       : bind(fd, (struct sockaddr *)&v4, sizeof(v4));
+    if (result < 0 || listen(fd, SOMAXCONN) < 0)
+        return err_errno(err, errno, "cannot listen on tcp:%s", text);
+    return TAKE_FD(fd);
+}
+
+int state_listen(struct supervisor *supervisor, struct err *err)
+{
+    const struct config *config = supervisor->config;
+    for (size_t i = 0; i < config->listen_count; i++) {
+        const char *address = config->listen[i];
+        bool is_tcp = strncmp(address, "tcp:", 4) == 0;
+        int fd = is_tcp ? state_listen_tcp(address + 4, err) : state_listen_unix(address + 5, err);
+        if (fd < 0)
+            return fd;
+        struct listen_socket *socket = &supervisor->listeners[supervisor->listener_count++];
+        socket->fd = fd;
+        socket->body.is_tcp = is_tcp;
+        IPC_SET_TEXT(socket->body.address, address);
+        log_info("listening on %s", address);
+    }
+    return 0;
+}

@@ -1,0 +1,162 @@
+/*
+ * The supervisor's start, loop and end; see supervisor.h. The order of the start: lock, schema,
+ * host, children's sockets, what a former supervisor left, children. At the end instances go on;
+ * api and egress see the end of their sockets.
+ */
+#include "supervisor/supervisor.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "supervisor/jails.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/log.h"
+
+static int supervisor_open_program(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        log_warn("%s cannot be opened: %s", path, strerror(errno));
+    return fd;
+}
+
+/* Each instance takes some seven descriptors. */
+static void supervisor_raise_limits(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int supervisor_open_host(struct supervisor *supervisor, struct err *err)
+{
+    const struct config *config = supervisor->config;
+    char name[9];
+    state_name(supervisor, name);
+    struct sandbox_host_config host = {.ids_base = (uint32_t)config->ids_base,
+                                       .ids_count = (uint32_t)config->ids_count,
+                                       .init_path = supervisor->paths->init,
+                                       .state_name = name};
+    return sandbox_host_open(&host, &supervisor->host, err);
+}
+
+static int supervisor_open(struct supervisor *supervisor, struct err *err)
+{
+    if (geteuid() != 0)
+        return err_set(err, EPERM, "paddockd must be started as root (sudo paddockd)");
+    supervisor_raise_limits();
+    int result = state_open(supervisor, err);
+    if (result == 0)
+        result = supervisor_open_host(supervisor, err);
+    if (result < 0)
+        return result;
+    supervisor->jail_fd = supervisor_open_program(supervisor->paths->jail);
+    supervisor->image_build_fd = supervisor_open_program(supervisor->paths->image_build);
+    supervisor->recipes_fd =
+        open(supervisor->config->recipes_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (supervisor->recipes_fd < 0)
+        log_warn("recipes_dir %s cannot be opened: %s", supervisor->config->recipes_dir,
+                 strerror(errno));
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------- signals */
+
+static void supervisor_on_signal(uv_signal_t *handle, int number)
+{
+    struct supervisor *supervisor = handle->data;
+    if (number == SIGHUP) {
+        log_info("reloading policy and secrets");
+        egress_load_policy(supervisor);
+        return;
+    }
+    log_info("ending on signal %d; instances go on", number);
+    uv_stop(&supervisor->loop);
+}
+
+static void supervisor_watch_signals(struct supervisor *supervisor)
+{
+    static const int numbers[ARRAY_LEN(supervisor->signals)] = {SIGTERM, SIGINT, SIGHUP};
+    for (size_t i = 0; i < ARRAY_LEN(numbers); i++) {
+        uv_signal_init(&supervisor->loop, &supervisor->signals[i]);
+        supervisor->signals[i].data = supervisor;
+        uv_signal_start(&supervisor->signals[i], supervisor_on_signal, numbers[i]);
+    }
+    signal(SIGPIPE, SIG_IGN);
+}
+
+/* ----------------------------------------------------------------------- start and end */
+
+static void supervisor_say_what_is_missing(const struct supervisor *supervisor)
+{
+    if (!config_var(supervisor->config, "AI_GATEWAY_ACCOUNT_ID"))
+        log_warn("no AI gateway is configured: set \"AI_GATEWAY_ACCOUNT_ID\" in the "
+                 "configuration's \"vars\" (or the environment) and put the token into %s/"
+                 "AI_GATEWAY_TOKEN (mode 0600); until then a task of an agent that needs it fails",
+                 supervisor->config->secrets_dir);
+}
+
+static int supervisor_start(struct supervisor *supervisor, struct err *err)
+{
+    int result = supervisor_open(supervisor, err);
+    if (result == 0)
+        result = state_listen(supervisor, err);
+    if (result < 0)
+        return result;
+    supervisor_watch_signals(supervisor);
+    result = recover_state(supervisor, err);
+    if (result < 0)
+        return result;
+    supervisor_say_what_is_missing(supervisor);
+    egress_start(supervisor);
+    api_start(supervisor);
+    int64_t check = supervisor->config->task_check_ms;
+    supervisor->task_timer =
+        event_timer(&supervisor->loop, check, check, tasks_check_all, supervisor);
+    return 0;
+}
+
+/* Lets go of everything. The kernel closes descriptors; what matters is that no child or jail is
+ * left without one who looks after it, and that instances are. */
+static void supervisor_end(struct supervisor *supervisor)
+{
+    child_close(&supervisor->api);
+    child_close(&supervisor->egress);
+    jails_kill_all(supervisor);
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        instance_let_go(sandbox);
+    if (supervisor->host)
+        sandbox_host_close(supervisor->host);
+}
+
+int supervisor_run(const struct config *config, const struct paths *paths, struct secrets *secrets,
+                   struct err *err)
+{
+    static struct supervisor supervisor;
+    supervisor = (struct supervisor){.config = config,
+                                     .paths = paths,
+                                     .secrets = secrets,
+                                     .state_fd = -1,
+                                     .sandboxes_fd = -1,
+                                     .trash_fd = -1,
+                                     .recipes_fd = -1,
+                                     .lock_fd = -1,
+                                     .jail_fd = -1,
+                                     .image_build_fd = -1,
+                                     .api.process.pidfd = -1,
+                                     .egress.process.pidfd = -1};
+    if (uv_loop_init(&supervisor.loop) < 0)
+        return err_set(err, EIO, "cannot make an event loop");
+    int result = supervisor_start(&supervisor, err);
+    if (result == 0)
+        uv_run(&supervisor.loop, UV_RUN_DEFAULT);
+    supervisor_end(&supervisor);
+    return result;
+}

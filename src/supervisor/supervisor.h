@@ -1,0 +1,134 @@
+/*
+ * The supervisor: what its parts share. One process, one thread, one loop; every call returns at
+ * once, what takes time is a process of its own whose end comes as an event. Parts:
+ *
+ *   config, meta, secrets, paths    what is read from files
+ *   event, channel, spawn           what is waited for, talked to, started
+ *   api, egress                     the two children
+ *   dispatch, documents             the api's requests, and the JSON of its questions
+ *   table, instance, init           sandboxes: queue of operations, lifecycle, messages of init
+ *   runs, tasks, images, jails      what runs in them and beside them
+ *   recover, trash                  what is found at start, what is left over
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "ipc/ipc.h"
+#include "sandbox/host.h"
+#include "supervisor/channel.h"
+#include "supervisor/children.h"
+#include "supervisor/config.h"
+#include "supervisor/event.h"
+#include "supervisor/paths.h"
+#include "supervisor/secrets.h"
+#include "util/buf.h"
+
+struct agent;
+struct sandbox;
+struct jail;
+struct image_build;
+
+struct listen_socket {
+    int fd;
+    struct msg_api_listen body;
+};
+
+/* What egress said of the policy that it was given last. */
+struct policy_report {
+    bool is_loaded; /* some policy is in force */
+    uint32_t inactive;
+    char text[2 * MSG_TEXT];
+};
+
+struct supervisor {
+    uv_loop_t loop;
+    const struct config *config;
+    const struct paths *paths;
+    struct secrets *secrets;
+    struct sandbox_host *host;
+
+    int state_fd, sandboxes_fd, trash_fd, recipes_fd; /* recipes_fd: -1 when it is not there */
+    int lock_fd;
+    int jail_fd, image_build_fd; /* the programs; -1 when they are not installed */
+
+    struct child api;
+    struct child egress;
+    uint64_t api_generation; /* counts the api's starts: answers go to the one that asked */
+    struct listen_socket listeners[LIMIT_LISTEN_SOCKETS];
+    size_t listener_count;
+    struct policy_report policy;
+    struct buf ca_pem; /* our CA's certificate, for sandboxes */
+
+    struct sandbox *sandboxes; /* the table */
+    size_t instance_count;     /* sandboxes that are not stopped */
+    struct jail *jails;        /* those that run */
+    struct image_build *builds;
+    struct jail *trash_jail; /* the one that empties the trash, or NULL */
+
+    uv_signal_t signals[3];
+    struct event *task_timer;
+};
+
+/* Opens STATE, host and children, takes over what runs, serves until SIGTERM or SIGINT. Instances
+ * go on after it returns. */
+int supervisor_run(const struct config *config, const struct paths *paths, struct secrets *secrets,
+                   struct err *err);
+
+/* Whom an answer goes to. Id 0: nobody. */
+struct reply {
+    uint64_t id;
+    uint64_t generation;
+};
+void reply_status(struct supervisor *supervisor, struct reply reply, enum ipc_status status,
+                  const char *format, ...) __attribute__((format(printf, 4, 5)));
+void reply_send(struct supervisor *supervisor, struct reply reply, enum ipc_type type,
+                const void *body, const int *fds, size_t fd_count);
+
+/* state.c: STATE and its lock; the listening sockets. Errors name the file and the cure. */
+int state_open(struct supervisor *supervisor, struct err *err);
+int state_listen(struct supervisor *supervisor, struct err *err);
+/* A short token of the STATE folder that stays the same: names its cgroups. */
+void state_name(const struct supervisor *supervisor, char ret[9]);
+/* Moves dir_fd/name into trash under a fresh name "KIND-...". */
+int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, const char *kind,
+                   struct err *err);
+
+/* recipes_dir/NAME/agent.json; the caller frees with agent_free. */
+int supervisor_read_agent(struct supervisor *supervisor, const char *name, struct agent **ret,
+                          struct err *err);
+
+/* api.c */
+void api_start(struct supervisor *supervisor);
+/* egress.c */
+void egress_start(struct supervisor *supervisor);
+void egress_load_policy(struct supervisor *supervisor);
+void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox);
+void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox);
+/* The first start of this daemon, and ca.crt is being made. */
+bool egress_ca_is_coming(const struct supervisor *supervisor);
+/* The sentence that tells what to set, or "". */
+const char *egress_hint(const struct supervisor *supervisor);
+
+/* dispatch.c: one message of the api. False: it broke the protocol. */
+bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message);
+
+/* documents.c: sealed memfds with the JSON of an answer, or a negative errno. */
+int document_health(struct supervisor *supervisor, struct err *err);
+int document_sandboxes(struct supervisor *supervisor, struct err *err);
+int document_sandbox(const struct sandbox *sandbox, struct err *err);
+int document_images(struct supervisor *supervisor, struct err *err);
+
+/* recover.c: before anything else is started. -EPROTONOSUPPORT: a newer meta.json. */
+int recover_state(struct supervisor *supervisor, struct err *err);
+
+/* trash.c: goes on emptying STATE/trash, unless that is under way. */
+void trash_empty(struct supervisor *supervisor);
+
+/* images.c */
+void images_build(struct supervisor *supervisor, struct reply reply, const char *name,
+                  bool is_rebuild);
+void images_remove(struct supervisor *supervisor, struct reply reply, const char *name);

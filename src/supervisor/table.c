@@ -1,0 +1,359 @@
+/*
+ * The sandbox table and its queues; see table.h. Invariants: a name is in the table once; a
+ * sandbox's folder has a meta.json from the moment that anything of it is told to anyone; an
+ * operation is answered once.
+ */
+#include "supervisor/table.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+
+/* The agent inside, as on disk. */
+#define AGENT_ID 1000
+
+struct sandbox *table_find(struct supervisor *supervisor, const char *name)
+{
+    struct sandbox *sandbox = supervisor->sandboxes;
+    while (sandbox && strcmp(sandbox->meta.name, name) != 0)
+        sandbox = sandbox->next;
+    return sandbox;
+}
+
+struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd)
+{
+    struct sandbox *sandbox = must_alloc(sizeof(*sandbox));
+    *sandbox = (struct sandbox){.next = supervisor->sandboxes,
+                                .supervisor = supervisor,
+                                .meta = *meta,
+                                .folder_fd = folder_fd,
+                                .next_number = 1};
+    supervisor->sandboxes = sandbox;
+    table_touch(sandbox);
+    return sandbox;
+}
+
+int table_save(struct sandbox *sandbox)
+{
+    struct err err = {0};
+    int result = meta_write(sandbox->folder_fd, &sandbox->meta, &err);
+    if (result < 0)
+        log_error("%s", err.message);
+    return result;
+}
+
+/* -------------------------------------------------------------------------- a new sandbox */
+
+static int table_make_folders(int folder_fd, struct err *err)
+{
+    static const struct {
+        const char *path;
+        uint32_t owner;
+    } folders[] = {
+        {"workspace", AGENT_ID}, {"task", 0},         {"overlay", 0},
+        {"overlay/upper", 0},    {"overlay/work", 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+        if (mkdirat(folder_fd, folders[i].path, 0755) < 0)
+            return err_errno(err, errno, "cannot make %s", folders[i].path);
+        if (fchownat(folder_fd, folders[i].path, folders[i].owner, folders[i].owner,
+                     AT_SYMLINK_NOFOLLOW) < 0)
+            return err_errno(err, errno, "cannot give %s away", folders[i].path);
+    }
+    return 0;
+}
+
+/* Reads recipes_dir/AGENT/agent.json for the image it runs in. */
+static int table_agent_image(struct supervisor *supervisor, const char *agent_name,
+                             char ret[LIMIT_NAME_BYTES + 1], struct err *err)
+{
+    struct agent *agent = NULL;
+    int result = supervisor_read_agent(supervisor, agent_name, &agent, err);
+    if (result < 0)
+        return result;
+    snprintf(ret, LIMIT_NAME_BYTES + 1, "%s", agent_image(agent));
+    agent_free(agent);
+    return 0;
+}
+
+static int table_fill_folder(const struct meta *meta, int folder_fd, struct err *err)
+{
+    int result = table_make_folders(folder_fd, err);
+    return result < 0 ? result : meta_write(folder_fd, meta, err);
+}
+
+int table_create(struct supervisor *supervisor, const char *name, struct sandbox **ret,
+                 struct err *err)
+{
+    struct meta meta = {.created_ms = clock_unix_ms()};
+    snprintf(meta.name, sizeof(meta.name), "%s", name);
+    snprintf(meta.agent, sizeof(meta.agent), "%s", supervisor->config->default_agent);
+    int result = table_agent_image(supervisor, meta.agent, meta.image, err);
+    if (result < 0)
+        return result;
+    if (mkdirat(supervisor->sandboxes_fd, name, 0700) < 0)
+        return err_errno(err, errno, "cannot make the folder of sandbox %s", name);
+    cleanup_fd int folder =
+        openat(supervisor->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (folder < 0)
+        return err_errno(err, errno, "cannot open the folder of sandbox %s", name);
+    result = table_fill_folder(&meta, folder, err);
+    if (result < 0) {
+        state_to_trash(supervisor, supervisor->sandboxes_fd, name, "sandbox", NULL);
+        trash_empty(supervisor);
+        return result;
+    }
+    *ret = table_add(supervisor, &meta, TAKE_FD(folder));
+    (*ret)->is_new = true;
+    log_info("sandbox=%s is made", name);
+    return 0;
+}
+
+/* Moves the folder to the trash and takes the sandbox out of the table; it is the caller's to
+ * free. */
+static int table_discard(struct sandbox *sandbox, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    int result =
+        state_to_trash(supervisor, supervisor->sandboxes_fd, sandbox->meta.name, "sandbox", err);
+    if (result < 0)
+        return result;
+    struct sandbox **at = &supervisor->sandboxes;
+    while (*at != sandbox)
+        at = &(*at)->next;
+    *at = sandbox->next;
+    close(sandbox->folder_fd);
+    trash_empty(supervisor);
+    return 0;
+}
+
+/* A sandbox that was made for a start that failed leaves nothing behind. */
+static void table_discard_new(struct sandbox *sandbox)
+{
+    struct err err = {0};
+    if (table_discard(sandbox, &err) < 0)
+        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+    else
+        free(sandbox);
+}
+
+/* ------------------------------------------------------------------------------ the queue */
+
+static void op_free(struct op *op)
+{
+    if (op->fd >= 0)
+        close(op->fd);
+    free(op);
+}
+
+static void op_refuse(struct sandbox *sandbox, const struct op *op, enum ipc_status status,
+                      const char *why)
+{
+    reply_status(sandbox->supervisor, op->reply, status, "%s", why);
+}
+
+static bool op_needs_instance(const struct op *op)
+{
+    return op->kind == OP_EXEC || op->kind == OP_TASK;
+}
+
+static bool queue_has_end(const struct sandbox *sandbox)
+{
+    for (const struct op *op = sandbox->queue; op; op = op->next)
+        if (!op_needs_instance(op))
+            return true;
+    return false;
+}
+
+enum op_step {
+    OP_DONE,  /* answered, or handed over to what runs */
+    OP_WAITS, /* stays first */
+    OP_GONE,  /* the sandbox is gone, and its queue */
+};
+
+/* Starts the instance for the operation. */
+static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
+{
+    if (egress_ca_is_coming(sandbox->supervisor))
+        return OP_WAITS;
+    struct err err = {0};
+    int result = instance_start(sandbox, &err);
+    if (result == 0)
+        return OP_WAITS;
+    log_error("sandbox=%s cannot be started: %s", sandbox->meta.name, err.message);
+    bool is_passing = result == -EAGAIN || result == -ENOENT || result == -EBUSY;
+    op_refuse(sandbox, op, is_passing ? IPC_STATUS_UNAVAILABLE : IPC_STATUS_FAILED, err.message);
+    return OP_DONE;
+}
+
+static enum op_step op_begin_exec(struct sandbox *sandbox, const struct op *op)
+{
+    if (sandbox->state == SANDBOX_STOPPED)
+        return op_start(sandbox, op);
+    if (!runs_are_full(sandbox)) {
+        runs_exec(sandbox, op);
+        return OP_DONE;
+    }
+    if (!queue_has_end(sandbox))
+        return OP_WAITS;
+    op_refuse(sandbox, op, IPC_STATUS_UNAVAILABLE, "The sandbox is being stopped");
+    return OP_DONE;
+}
+
+static enum op_step op_begin_task(struct sandbox *sandbox, const struct op *op)
+{
+    const char *refusal = tasks_refusal(sandbox);
+    if (refusal) {
+        op_refuse(sandbox, op, IPC_STATUS_CONFLICT, refusal);
+        return OP_DONE;
+    }
+    if (sandbox->state == SANDBOX_STOPPED)
+        return op_start(sandbox, op);
+    tasks_start(sandbox, op);
+    return OP_DONE;
+}
+
+static enum op_step op_begin_stop(struct sandbox *sandbox, const struct op *op)
+{
+    if (sandbox->state == SANDBOX_STOPPED) {
+        op_refuse(sandbox, op, IPC_STATUS_OK, "");
+        return OP_DONE;
+    }
+    instance_stop(sandbox);
+    return OP_WAITS;
+}
+
+/* The sandbox's folder goes to the trash; what was asked of it afterwards is asked anew. */
+static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    if (sandbox->state != SANDBOX_STOPPED) {
+        instance_stop(sandbox);
+        return OP_WAITS;
+    }
+    if (sandbox->base_jail)
+        return OP_WAITS;
+    struct err err = {0};
+    if (table_discard(sandbox, &err) < 0) {
+        op_refuse(sandbox, op, IPC_STATUS_FAILED, err.message);
+        return OP_DONE;
+    }
+    op_refuse(sandbox, op, IPC_STATUS_OK, "");
+    log_info("sandbox=%s is removed", sandbox->meta.name);
+    struct op *rest = sandbox->queue->next;
+    op_free(sandbox->queue);
+    while (rest) {
+        struct op *next = rest->next;
+        table_submit(supervisor, sandbox->meta.name, rest);
+        free(rest);
+        rest = next;
+    }
+    free(sandbox);
+    return OP_GONE;
+}
+
+static enum op_step op_begin(struct sandbox *sandbox, const struct op *op)
+{
+    switch (op->kind) {
+    case OP_EXEC:
+        return op_begin_exec(sandbox, op);
+    case OP_TASK:
+        return op_begin_task(sandbox, op);
+    case OP_STOP:
+        return op_begin_stop(sandbox, op);
+    case OP_REMOVE:
+        return op_begin_remove(sandbox, op);
+    }
+    return OP_DONE;
+}
+
+void table_pump(struct sandbox *sandbox)
+{
+    if (sandbox->state == SANDBOX_STARTING || sandbox->state == SANDBOX_STOPPING)
+        return;
+    while (sandbox->queue) {
+        struct op *op = sandbox->queue;
+        enum op_step step = op_begin(sandbox, op);
+        if (step != OP_DONE)
+            return;
+        sandbox->queue = op->next;
+        op_free(op);
+    }
+    if (sandbox->is_new && sandbox->state == SANDBOX_STOPPED)
+        table_discard_new(sandbox);
+}
+
+void table_pump_all(struct supervisor *supervisor)
+{
+    for (struct sandbox *sandbox = supervisor->sandboxes, *next; sandbox; sandbox = next) {
+        next = sandbox->next;
+        table_pump(sandbox);
+    }
+}
+
+void table_refuse_starts(struct sandbox *sandbox, const char *why)
+{
+    struct op **at = &sandbox->queue;
+    while (*at) {
+        struct op *op = *at;
+        if (!op_needs_instance(op)) {
+            at = &op->next;
+            continue;
+        }
+        op_refuse(sandbox, op, IPC_STATUS_FAILED, why);
+        *at = op->next;
+        op_free(op);
+    }
+}
+
+/* What an operation on a name means that is not in the table. Returns the sandbox to go on with. */
+static struct sandbox *table_missing(struct supervisor *supervisor, const char *name,
+                                     const struct op *op)
+{
+    struct sandbox *sandbox = NULL;
+    struct err err = {0};
+    switch (op->kind) {
+    case OP_EXEC:
+        if (table_create(supervisor, name, &sandbox, &err) < 0) {
+            log_error("sandbox=%s %s", name, err.message);
+            reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
+        }
+        break;
+    case OP_TASK:
+        reply_status(supervisor, op->reply, IPC_STATUS_CONFLICT, "Clone a repository first");
+        break;
+    case OP_STOP:
+    case OP_REMOVE:
+        reply_status(supervisor, op->reply, IPC_STATUS_NOT_FOUND, "There is no sandbox %s", name);
+        break;
+    }
+    return sandbox;
+}
+
+void table_submit(struct supervisor *supervisor, const char *name, const struct op *from)
+{
+    struct sandbox *sandbox = table_find(supervisor, name);
+    if (!sandbox)
+        sandbox = table_missing(supervisor, name, from);
+    if (!sandbox) {
+        if (from->fd >= 0)
+            close(from->fd);
+        return;
+    }
+    struct op *op = must_alloc(sizeof(*op));
+    *op = *from;
+    op->next = NULL;
+    struct op **last = &sandbox->queue;
+    while (*last)
+        last = &(*last)->next;
+    *last = op;
+    table_touch(sandbox);
+    table_pump(sandbox);
+}

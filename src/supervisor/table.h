@@ -1,0 +1,140 @@
+/*
+ * The sandbox table, and per sandbox a queue of operations: they begin in the order they came, each
+ * when its sandbox is in a state that lets it. What runs (execs) is not in the queue any more.
+ *
+ *   STOPPED --start--> STARTING --INIT_STATE--> RUNNING --stop--> STOPPING --end of init--> STOPPED
+ *
+ * From every state but STOPPED the end of init leads to STOPPED. While STARTING or STOPPING nothing
+ * begins.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "sandbox/instance.h"
+#include "supervisor/meta.h"
+#include "supervisor/supervisor.h"
+
+#define SANDBOX_LISTENERS 4
+
+enum sandbox_state { SANDBOX_STOPPED, SANDBOX_STARTING, SANDBOX_RUNNING, SANDBOX_STOPPING };
+
+enum op_kind { OP_EXEC, OP_TASK, OP_STOP, OP_REMOVE };
+
+struct op {
+    struct op *next;
+    enum op_kind kind;
+    struct reply reply;
+    int fd; /* exec: the spec; task: the prompt; else -1 */
+    uint32_t user;
+    bool is_clone;
+};
+
+/* A program that init runs for an EXEC. */
+struct run {
+    struct run *next;
+    struct reply reply;
+    uint64_t number; /* of INIT_EXEC, and the id of its request */
+    bool is_started; /* RUN_STARTED was sent */
+    bool is_clone;
+};
+
+/* Somebody who asked for the end of the task. */
+struct waiter {
+    struct waiter *next;
+    struct reply reply;
+};
+
+struct sandbox {
+    struct sandbox *next;
+    struct supervisor *supervisor;
+    struct meta meta;
+    int folder_fd; /* sandboxes/NAME */
+    enum sandbox_state state;
+    struct op *queue;
+    bool is_new; /* made by this daemon for an operation, never yet RUNNING */
+
+    /* while not STOPPED */
+    struct sandbox_instance instance;
+    struct channel *init;
+    struct event *ended; /* init's pidfd */
+    struct event *timer; /* start, stop or inactivity: by the state */
+    bool is_adopted;     /* STARTING: it is a former supervisor's, and was asked for its state */
+    bool has_listeners;
+    int listeners[SANDBOX_LISTENERS];
+    char failure[MSG_TEXT]; /* why the start failed */
+
+    struct run *runs;
+    uint32_t foreign_runs; /* execs of a former supervisor that still run */
+    uint64_t next_number;  /* of requests to init */
+    uint64_t task_number;  /* INIT_TASK that is not answered yet; 0: none */
+    struct reply task_reply;
+    struct waiter *waiters; /* TASK_CANCEL */
+    struct jail *base_jail; /* saves the clone's commit, or NULL */
+    int64_t activity_ms;    /* monotonic: last request, exec or sign of a task */
+};
+
+struct sandbox *table_find(struct supervisor *supervisor, const char *name);
+/* Puts a sandbox into the table; takes folder_fd. */
+struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd);
+/* Makes the folder and the record of a new sandbox with the default agent. */
+int table_create(struct supervisor *supervisor, const char *name, struct sandbox **ret,
+                 struct err *err);
+
+/* Puts the operation at the end of the queue of `name` and begins what can begin. An exec makes
+ * the sandbox when there is none. Takes op's descriptor. */
+void table_submit(struct supervisor *supervisor, const char *name, const struct op *op);
+
+/* Begins what can begin. The sandbox may be gone afterwards. */
+void table_pump(struct sandbox *sandbox);
+void table_pump_all(struct supervisor *supervisor);
+/* The start failed: operations that need an instance are refused. */
+void table_refuse_starts(struct sandbox *sandbox, const char *why);
+
+/* Writes meta.json; logs when that fails. */
+int table_save(struct sandbox *sandbox);
+static inline void table_touch(struct sandbox *sandbox)
+{
+    sandbox->activity_ms = clock_monotonic_ms();
+}
+
+/* instance.c */
+/* -EINPROGRESS never: when it returns 0 the state is STARTING. */
+int instance_start(struct sandbox *sandbox, struct err *err);
+/* Takes over what meta.lease tells. -ESRCH: it is gone, and what it left was cleared away. */
+int instance_adopt(struct sandbox *sandbox, struct err *err);
+void instance_stop(struct sandbox *sandbox);
+void instance_fail(struct sandbox *sandbox, const char *why); /* kills it; the end follows */
+void instance_ready(struct sandbox *sandbox);                 /* STARTING to RUNNING */
+/* Closes descriptors and events without ending the instance: at the daemon's own end. */
+void instance_let_go(struct sandbox *sandbox);
+
+/* init.c: messages of init. */
+void init_open(struct sandbox *sandbox);
+
+/* runs.c */
+bool runs_are_full(const struct sandbox *sandbox);
+void runs_exec(struct sandbox *sandbox, const struct op *op);
+/* init's answers; false: it is not about a run. */
+bool runs_started(struct sandbox *sandbox, struct ipc_message *message);
+void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body);
+void runs_fail_all(struct sandbox *sandbox, const char *why);
+/* After a take-over: the clone's git has ended, its commit was not saved yet. */
+void runs_resume_clone(struct sandbox *sandbox);
+void runs_diff(struct supervisor *supervisor, struct reply reply, const struct msg_diff *diff);
+
+/* tasks.c */
+/* Why no task may start now, or NULL. */
+const char *tasks_refusal(const struct sandbox *sandbox);
+void tasks_start(struct sandbox *sandbox, const struct op *op);
+bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message);
+/* init says that it is so (after a start or a look). */
+void tasks_learn(struct sandbox *sandbox, enum task_state state);
+void tasks_ended(struct sandbox *sandbox);
+/* The instance is gone: what was running has ended or is lost. */
+void tasks_instance_gone(struct sandbox *sandbox);
+void tasks_cancel(struct sandbox *sandbox, struct reply reply);
+void tasks_get(struct supervisor *supervisor, struct reply reply, const char *name);
+void tasks_log(struct sandbox *sandbox, struct reply reply, const struct msg_task_log *log);
+void tasks_check_all(void *supervisor);

@@ -1,0 +1,328 @@
+/*
+ * Tasks: start, end, cancel, state, log. init runs the task and writes what is in the folder task/;
+ * the supervisor keeps the state (in meta.json before anything is told), opens files there and
+ * passes them on, and reads none of them.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+
+/* Files of an ended task, in the order of TASK_STATE. */
+#define TASK_FILES 4
+
+const char *tasks_refusal(const struct sandbox *sandbox)
+{
+    if (sandbox->meta.task == TASK_RUNNING || sandbox->task_number)
+        return "A task is already running";
+    return sandbox->meta.is_cloned ? NULL : "Clone a repository first";
+}
+
+int supervisor_read_agent(struct supervisor *supervisor, const char *name, struct agent **ret,
+                          struct err *err)
+{
+    char path[128];
+    snprintf(path, sizeof(path), "%s/agent.json", name);
+    if (supervisor->recipes_fd < 0)
+        return err_set(err, ENOENT, "there is no agent %s: recipes_dir %s cannot be opened", name,
+                       supervisor->config->recipes_dir);
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    int result = fd_read_file(supervisor->recipes_fd, path, &text, err);
+    if (result < 0)
+        return err_context(err, result, "there is no agent %s in %s", name,
+                           supervisor->config->recipes_dir);
+    return agent_parse(path, buf_text(&text), text.len, ret, err);
+}
+
+/* Opens task/NAME of the sandbox; nothing that an agent could have put there is followed. */
+static int tasks_open(const struct sandbox *sandbox, const char *name, int flags)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "task/%s", name);
+    return fd_open_beneath(sandbox->folder_fd, path, flags, 0644, true, NULL);
+}
+
+/* --------------------------------------------------------------------------------- start */
+
+static const char *tasks_lookup(void *ctx, const char *name)
+{
+    return config_var(ctx, name);
+}
+
+static int tasks_encode(struct sandbox *sandbox, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    struct agent *agent = NULL;
+    int result = supervisor_read_agent(supervisor, sandbox->meta.agent, &agent, err);
+    if (result < 0)
+        return result;
+    cleanup_buf struct buf spec = BUF_INIT(LIMIT_SPEC_BYTES);
+    result =
+        agent_encode_spec(agent, tasks_lookup, (void *)(uintptr_t)supervisor->config, &spec, err);
+    agent_free(agent);
+    return result < 0 ? result : fd_sealed("spec", spec.data, spec.len, err);
+}
+
+/* What the last task left must never be taken for this one's. */
+static int tasks_clear_files(struct sandbox *sandbox, struct err *err)
+{
+    static const char *const files[] = {"task/exit-code", "task/end.json", "task/outcome.json"};
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (unlinkat(sandbox->folder_fd, files[i], 0) < 0 && errno != ENOENT)
+            return err_errno(err, errno, "cannot remove %s of the last task", files[i]);
+    return 0;
+}
+
+static int tasks_send(struct sandbox *sandbox, int spec, int prompt, struct err *err)
+{
+    struct sandbox_group group = {-1, -1, -1};
+    /* That of the last task, when something of it lives on, is in the way; it is used again. */
+    sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, "task", NULL);
+    int result =
+        sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, "task", &group, err);
+    if (result < 0)
+        return result;
+    struct msg_init_task body = {0};
+    int fds[5] = {spec, prompt, group.procs_fd, group.kill_fd, group.oom_fd};
+    size_t count = 2;
+    while (count < ARRAY_LEN(fds) && fds[count] >= 0)
+        count++;
+    channel_send(sandbox->init, IPC_INIT_TASK, sandbox->task_number, &body, fds, count);
+    sandbox_group_close(&group);
+    return 0;
+}
+
+void tasks_start(struct sandbox *sandbox, const struct op *op)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    struct err err = {0};
+    cleanup_fd int spec = tasks_encode(sandbox, &err);
+    if (spec < 0) {
+        /* Something is not set, or the agent's recipe is not as it must be: told to the user. */
+        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+        reply_status(supervisor, op->reply, IPC_STATUS_UNAVAILABLE, "%s", err.message);
+        return;
+    }
+    enum task_state before = sandbox->meta.task;
+    int result = tasks_clear_files(sandbox, &err);
+    sandbox->meta.task = TASK_RUNNING;
+    if (result == 0)
+        result = meta_write(sandbox->folder_fd, &sandbox->meta, &err);
+    if (result == 0) {
+        sandbox->task_number = sandbox->next_number++;
+        sandbox->task_reply = op->reply;
+        result = tasks_send(sandbox, spec, op->fd, &err);
+    }
+    if (result == 0)
+        return;
+    log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+    reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
+    sandbox->task_number = 0;
+    sandbox->meta.task = before == TASK_ENDED ? TASK_LOST : before;
+    table_save(sandbox);
+}
+
+bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
+{
+    const struct msg_init_started *body = IPC_BODY(message, msg_init_started);
+    if (!sandbox->task_number || message->header.id != sandbox->task_number)
+        return false;
+    sandbox->task_number = 0;
+    table_touch(sandbox);
+    if (body->code == 0) {
+        log_info("sandbox=%s a task runs", sandbox->meta.name);
+        reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_OK, "%s", "");
+        return true;
+    }
+    const char *why = IPC_TEXT(body->text);
+    log_error("sandbox=%s the task cannot be started: %s", sandbox->meta.name, why);
+    reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_FAILED, "%s", why);
+    sandbox->meta.task = TASK_NONE;
+    table_save(sandbox);
+    table_pump(sandbox);
+    return true;
+}
+
+/* ----------------------------------------------------------------------- state and its files */
+
+static void tasks_close_files(const int fds[TASK_FILES])
+{
+    for (size_t i = 0; i < TASK_FILES; i++)
+        if (fds[i] >= 0)
+            close(fds[i]);
+}
+
+/* outcome.json is made here when it is not there: api may write nothing but what it is given. */
+static bool tasks_open_files(const struct sandbox *sandbox, int ret[TASK_FILES])
+{
+    ret[0] = tasks_open(sandbox, "outcome.json", O_RDWR | O_CREAT);
+    ret[1] = tasks_open(sandbox, "end.json", O_RDONLY);
+    ret[2] = tasks_open(sandbox, "stdout.log", O_RDONLY);
+    ret[3] = tasks_open(sandbox, "stderr.log", O_RDONLY);
+    return ret[0] >= 0 && ret[1] >= 0 && ret[2] >= 0 && ret[3] >= 0;
+}
+
+static void tasks_fill_state(struct sandbox *sandbox, struct msg_task_state *ret)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    struct agent *agent = NULL;
+    *ret = (struct msg_task_state){.state = (int32_t)sandbox->meta.task};
+    IPC_SET_TEXT(ret->name, sandbox->meta.name);
+    IPC_SET_TEXT(ret->agent, sandbox->meta.agent);
+    IPC_SET_TEXT(ret->hint, egress_hint(supervisor));
+    if (supervisor_read_agent(supervisor, sandbox->meta.agent, &agent, NULL) == 0)
+        IPC_SET_TEXT(ret->adapter, agent_adapter(agent));
+    else
+        IPC_SET_TEXT(ret->adapter, "exit-code"); /* the recipe is gone: what can still be told */
+    agent_free(agent);
+}
+
+/* Sends the state as a reply, or to tell api that a task ended. */
+static void tasks_send_state(struct sandbox *sandbox, enum ipc_type type, struct reply reply)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    struct msg_task_state body;
+    tasks_fill_state(sandbox, &body);
+    int fds[TASK_FILES] = {-1, -1, -1, -1};
+    if (sandbox->meta.task == TASK_ENDED && !tasks_open_files(sandbox, fds)) {
+        tasks_close_files(fds);
+        memset(fds, -1, sizeof(fds));
+        body.state = TASK_LOST; /* its record is not whole */
+    }
+    size_t count = fds[0] >= 0 ? TASK_FILES : 0;
+    if (type == IPC_TASK_STATE)
+        reply_send(supervisor, reply, type, &body, fds, count);
+    else if (count)
+        channel_send(supervisor->api.channel, type, 0, &body, fds, count);
+    tasks_close_files(fds);
+}
+
+void tasks_get(struct supervisor *supervisor, struct reply reply, const char *name)
+{
+    struct sandbox *sandbox = table_find(supervisor, name);
+    if (sandbox) {
+        table_touch(sandbox);
+        tasks_send_state(sandbox, IPC_TASK_STATE, reply);
+        return;
+    }
+    struct msg_task_state body = {.state = TASK_NONE};
+    IPC_SET_TEXT(body.name, name);
+    reply_send(supervisor, reply, IPC_TASK_STATE, &body, NULL, 0);
+}
+
+/* ----------------------------------------------------------------------------------- end */
+
+static void tasks_set_state(struct sandbox *sandbox, enum task_state state)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    sandbox->meta.task = state;
+    table_save(sandbox);
+    table_touch(sandbox);
+    log_info("sandbox=%s its task %s", sandbox->meta.name,
+             state == TASK_ENDED ? "has ended" : "is lost: its instance died before its end");
+    if (state == TASK_ENDED)
+        tasks_send_state(sandbox, IPC_TASK_FINISHED, (struct reply){0});
+    while (sandbox->waiters) {
+        struct waiter *waiter = sandbox->waiters;
+        sandbox->waiters = waiter->next;
+        reply_status(supervisor, waiter->reply, IPC_STATUS_OK, "%s", "");
+        free(waiter);
+    }
+}
+
+void tasks_ended(struct sandbox *sandbox)
+{
+    /* After a look (tasks_learn) it may be known already. */
+    if (sandbox->meta.task != TASK_RUNNING)
+        return;
+    tasks_set_state(sandbox, TASK_ENDED);
+    /* What the agent left running in the group ends with it or keeps it; the next task sees. */
+    sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, "task", NULL);
+}
+
+void tasks_learn(struct sandbox *sandbox, enum task_state state)
+{
+    if (sandbox->task_number || state == sandbox->meta.task)
+        return; /* its start is under way, or nothing is new */
+    if (sandbox->meta.task == TASK_RUNNING && state == TASK_ENDED)
+        tasks_ended(sandbox);
+    else if (sandbox->meta.task == TASK_RUNNING && state == TASK_NONE)
+        tasks_set_state(sandbox, TASK_LOST); /* noted, but init never got it */
+}
+
+void tasks_instance_gone(struct sandbox *sandbox)
+{
+    if (sandbox->task_number) {
+        sandbox->task_number = 0;
+        reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_UNAVAILABLE,
+                     "The sandbox ended while the task was starting");
+    }
+    if (sandbox->meta.task != TASK_RUNNING)
+        return;
+    /* init puts exit-code in its place as the last of what it records. */
+    struct stat st;
+    bool is_recorded =
+        fstatat(sandbox->folder_fd, "task/exit-code", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISREG(st.st_mode);
+    tasks_set_state(sandbox, is_recorded ? TASK_ENDED : TASK_LOST);
+}
+
+void tasks_cancel(struct sandbox *sandbox, struct reply reply)
+{
+    if (sandbox->meta.task != TASK_RUNNING) {
+        reply_status(sandbox->supervisor, reply, IPC_STATUS_CONFLICT, "No task is running");
+        return;
+    }
+    struct waiter *waiter = must_alloc(sizeof(*waiter));
+    *waiter = (struct waiter){sandbox->waiters, reply};
+    sandbox->waiters = waiter;
+    struct msg_init_grace grace = {.grace_ms = LIMIT_STOP_GRACE_MS};
+    channel_send(sandbox->init, IPC_INIT_TASK_CANCEL, sandbox->next_number++, &grace, NULL, 0);
+}
+
+/* ------------------------------------------------------------------------- log and timer */
+
+/* A pipe that gets a byte at each append of init; its end tells the end. -1: not followed. */
+static int tasks_watch(struct sandbox *sandbox)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+        return -1;
+    channel_send(sandbox->init, IPC_INIT_TASK_WATCH, 0, NULL, &ends[1], 1);
+    close(ends[1]);
+    return ends[0];
+}
+
+void tasks_log(struct sandbox *sandbox, struct reply reply, const struct msg_task_log *log)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
+    const char *name = log->stream == TASK_LOG_STDERR ? "stderr.log" : "stdout.log";
+    cleanup_fd int file = tasks_open(sandbox, name, O_RDONLY);
+    if (file < 0) {
+        reply_status(supervisor, reply, IPC_STATUS_NOT_FOUND, "No task was started");
+        return;
+    }
+    struct msg_task_log_opened body = {.running = sandbox->meta.task == TASK_RUNNING};
+    cleanup_fd int watch = log->follow && body.running ? tasks_watch(sandbox) : -1;
+    int fds[2] = {file, watch};
+    reply_send(supervisor, reply, IPC_TASK_LOG_OPENED, &body, fds, watch < 0 ? 1 : 2);
+}
+
+void tasks_check_all(void *ctx)
+{
+    struct supervisor *supervisor = ctx;
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next) {
+        if (sandbox->state != SANDBOX_RUNNING || sandbox->meta.task != TASK_RUNNING)
+            continue;
+        table_touch(sandbox);
+        channel_send(sandbox->init, IPC_INIT_HELLO, sandbox->next_number++, NULL, NULL, 0);
+    }
+}
