@@ -91,10 +91,10 @@ void sandbox_group_close(struct sandbox_group *group);
 /* One job in a jail: its own user, mount, pid, net, ipc, uts and cgroup namespaces, ids of `block`,
  * root of the namespace with an empty bounding set but CAP_DAC_READ_SEARCH and what `writable`
  * folders need, seccomp, no network (unless build), a root that holds read-only /usr and /lib of
- * the host and the given folders, and nothing else. A job besides needs: /dev/null; a tmpfs at
- * /tmp, mode 0700, at most 256 MiB, nosuid, nodev, but not noexec (its pages count as the job's
- * memory); fork, exec and pipes, since it runs the host's /usr/bin/git there (and /usr/bin/sh for
- * git's look into submodules). It needs no /proc and no network. */
+ * the host and the given folders, and nothing else. A job besides needs: /dev/null and
+ * /dev/urandom; a tmpfs at /tmp, mode 0700, at most 256 MiB, nosuid, nodev, but not noexec (its
+ * pages count as the job's memory); fork, exec and pipes, since it runs the host's /usr/bin/git
+ * there (and /usr/bin/sh for git's look into submodules). It needs no /proc and no network. */
 struct sandbox_jail_folder {
     int fd;             /* O_PATH, on disk owned by ids 0..65535; idmapped to the block */
     const char *target; /* absolute path in the jail */

@@ -78,6 +78,27 @@
 /* Programs run by exec in one instance at once. */
 #define LIMIT_EXECS 256
 
+/* The diff. One path of a work tree, or a file of one line in a git folder, quoted or in a variable;
+ * Linux hands out no longer ones than PATH_MAX. */
+#define LIMIT_REPO_PATHS_BYTES (16 * 1024)
+/* An index takes some 100 bytes a file: a million files. It is copied into the jail's /tmp. */
+#define LIMIT_REPO_INDEX_BYTES (128LL * 1024 * 1024)
+/* packed-refs and shallow, some 60 bytes a ref. */
+#define LIMIT_REPO_REFS_BYTES (32LL * 1024 * 1024)
+/* Shared parts of split indexes; git leaves those of two weeks. */
+#define LIMIT_REPO_SHARED_INDEXES 16
+/* Submodules and nested clones of one work tree, and how deep they nest; more is an error. */
+#define LIMIT_REPO_SUBMODULES 512
+#define LIMIT_REPO_SUBMODULE_DEPTH 8
+/* A git that says nothing for so long is held up. */
+#define LIMIT_GIT_SILENCE_MS 100000
+/* The beginning of a diff is held back, so that a git that stumbled over a change under its feet
+ * can be run again unseen; and how often. */
+#define LIMIT_DIFF_HELD_BYTES (1024 * 1024)
+#define LIMIT_DIFF_TRIES 4
+/* A revision that a client names. */
+#define LIMIT_REVISION_BYTES 1024
+
 /* Grace between SIGTERM and SIGKILL. */
 #define LIMIT_STOP_GRACE_MS 10000
 

@@ -1,0 +1,15 @@
+/*
+ * The jobs of paddock-jail, listed in jobs.def. The process is alone in a jail that the supervisor
+ * made (sandbox_jail_start): it sees /usr and /lib of the host, /dev/null, an empty /tmp and the
+ * folders of the job, has no network and no other descriptor than the standard ones.
+ */
+#pragma once
+
+#include "util/err.h"
+
+/* Runs argv[1] with the arguments that follow it. Negative errno on failure. */
+int jail_run(int argc, const char *const *argv, struct err *err);
+
+/* Removes everything beneath the folder, which stays. Links are removed, not followed; trees may
+ * be as deep as they like. Stops at the first thing that cannot be removed. Blocks. */
+int jail_remove_beneath(const char *folder, struct err *err);

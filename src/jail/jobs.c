@@ -1,0 +1,88 @@
+/* Dispatch and arguments of the jobs; see jail.h. Process: paddock-jail. */
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "jail/jail.h"
+#include "repo/diff.h"
+#include "util/cleanup.h"
+#include "util/limits.h"
+
+#define REPOSITORY "/in/workspace/repo"
+#define BASE_GIT "/in/base.git"
+#define OUT "/out"
+
+static const char *const against_names[] = {
+    [REPO_SINCE_CLONE] = "clone",
+    [REPO_INDEX] = "index",
+    [REPO_HEAD] = "head",
+    [REPO_REVISION] = "revision",
+};
+
+static int parse_diff(int argc, const char *const *argv, struct repo_diff_options *ret,
+                      struct err *err)
+{
+    size_t against = 0;
+    if (argc < 2 || argc > 3)
+        return err_set(err, EINVAL, "usage: diff AGAINST RENAMES [REVISION]");
+    while (against < ARRAY_LEN(against_names) && strcmp(argv[0], against_names[against]) != 0)
+        against++;
+    if (against == ARRAY_LEN(against_names))
+        return err_set(err, EINVAL, "diff: AGAINST is clone, index, head or revision");
+    if (strcmp(argv[1], "0") != 0 && strcmp(argv[1], "1") != 0)
+        return err_set(err, EINVAL, "diff: RENAMES is 0 or 1");
+    if ((against == REPO_REVISION) != (argc == 3))
+        return err_set(err, EINVAL, "diff: a REVISION belongs to revision, and to nothing else");
+    if (argc == 3 && (argv[2][0] == '\0' || strlen(argv[2]) > LIMIT_REVISION_BYTES))
+        return err_set(err, EINVAL, "diff: REVISION is empty or too long");
+    *ret = (struct repo_diff_options){
+        .workspace = REPOSITORY,
+        .base_git = BASE_GIT,
+        .against = (enum repo_against)against,
+        .revision = argc == 3 ? argv[2] : NULL,
+        .renames = argv[1][0] == '1',
+    };
+    return 0;
+}
+
+static int job_diff(int argc, const char *const *argv, struct err *err)
+{
+    struct repo_diff_options options;
+    int r = parse_diff(argc, argv, &options, err);
+    if (r < 0)
+        return r;
+    if (access(BASE_GIT, F_OK) < 0)
+        options.base_git = NULL;
+    return repo_diff(&options, STDOUT_FILENO, err);
+}
+
+static int job_base(int argc, const char *const *argv, struct err *err)
+{
+    (void)argv;
+    return argc == 0 ? repo_save_base(REPOSITORY, OUT, err)
+                     : err_set(err, EINVAL, "base takes no arguments");
+}
+
+static int job_remove(int argc, const char *const *argv, struct err *err)
+{
+    (void)argv;
+    return argc == 0 ? jail_remove_beneath(OUT, err)
+                     : err_set(err, EINVAL, "remove takes no arguments");
+}
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, const char *const *argv, struct err *err);
+} jobs[] = {
+#define JAIL_JOB(name, memory_mib, cpu_seconds, wall_seconds) {#name, job_##name},
+#include "jail/jobs.def"
+#undef JAIL_JOB
+};
+
+int jail_run(int argc, const char *const *argv, struct err *err)
+{
+    for (size_t i = 0; argc >= 2 && i < ARRAY_LEN(jobs); i++)
+        if (strcmp(argv[1], jobs[i].name) == 0)
+            return jobs[i].run(argc - 2, argv + 2, err);
+    return err_set(err, EINVAL, "%s: no such job", argc >= 2 ? argv[1] : "paddock-jail");
+}
