@@ -14,20 +14,9 @@ die() {
     exit 1
 }
 
-# The packages of the given sets that are missing here, one a line.
-packages_missing() {
-    local set package program
-    while read -r set package program; do
-        [[ -n $set && $set != \#* && " $* " == *" $set "* ]] || continue
-        [[ -n $program ]] && command -v "$program" >/dev/null && continue
-        [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] ||
-            echo "$package"
-    done <"$ROOT/tools/packages" | sort -u
-}
-
 packages_install() {
     local missing
-    mapfile -t missing < <(packages_missing "$@")
+    mapfile -t missing < <("$ROOT/tools/packages" "$@")
     ((${#missing[@]})) || return 0
     [[ $EUID == 0 ]] || die "these packages are missing, install them as root: ${missing[*]}"
     say "installing ${missing[*]}"
@@ -35,11 +24,15 @@ packages_install() {
     DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${missing[@]}"
 }
 
-# build FOLDER [TARGET...]: everything, or the given targets
+# build FOLDER [OPTION...] [TARGET...]: everything, or the given targets; options are meson's
 build() {
-    local folder=$1
+    local folder=$1 options=()
     shift
-    [[ -f $folder/build.ninja ]] || meson setup "$folder" "$ROOT" >/dev/null
+    while [[ ${1:-} == -* ]]; do
+        options+=("$1")
+        shift
+    done
+    [[ -f $folder/build.ninja ]] || meson setup "$folder" "$ROOT" "${options[@]}" >/dev/null
     ninja -C "$folder" "$@" >"$folder/ninja.log" || {
         tail -n 60 "$folder/ninja.log" >&2
         die "the build failed"

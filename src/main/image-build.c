@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "image/build.h"
 #include "util/fd.h"
@@ -34,6 +35,7 @@ static int image_build(const char *name, struct err *err)
 int main(int argc, char **argv)
 {
     struct err err = {0};
+    umask(022); /* the image's folders are for all of its users, whatever ours was */
     if (argc != 2 || !name_is_valid(argv[1], strlen(argv[1]))) {
         fputs("paddock-image-build is started by paddockd: use `paddock image build NAME`\n",
               stderr);
