@@ -29,7 +29,8 @@
 /* Sockets that the API listens on. */
 #define LIMIT_LISTEN_SOCKETS 16
 
-/* Recipes of images (build.json): entries of a list, and the length of a package's name or a path. */
+/* Recipes of images (build.json): entries of a list, and the length of a package's name or a path.
+ */
 #define LIMIT_RECIPE_ITEMS 256
 #define LIMIT_RECIPE_STRING_BYTES 256
 
@@ -65,8 +66,8 @@
 #define LIMIT_TASK_LOG_BYTES (256LL * 1024 * 1024)
 /* outcome.json; the result or the error inside is cut to fit. */
 #define LIMIT_OUTCOME_BYTES (1024 * 1024)
-/* One value of an agent's event that an adapter keeps; the rest of a longer one is dropped. An event
- * may be of any length. */
+/* One value of an agent's event that an adapter keeps; the rest of a longer one is dropped. An
+ * event may be of any length. */
 #define LIMIT_AGENT_VALUE_BYTES LIMIT_OUTCOME_BYTES
 /* Containers within containers in an event; one that nests deeper is not an event. A bit each. */
 #define LIMIT_AGENT_NESTING 65536

@@ -1,10 +1,11 @@
-/* The promises of json/: positions in errors, strictness, bounds, and that it writes what it reads. */
+/* The promises of json/: positions in errors, strictness, bounds, and that it writes what it reads.
+ */
 #include <assert.h>
 #include <string.h>
 
-#include "json/json.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
+#include "json/json.h"
 
 static int parse(const char *text, enum json_flags flags, struct json **ret, struct err *err)
 {

@@ -73,7 +73,8 @@ static void test_sealed_memfd_cannot_change(void)
 static void test_names_are_exactly_the_pattern(void)
 {
     static const char *const good[] = {"a", "agent-1", "0", "a--b"};
-    static const char *const bad[] = {"", "-a", "a-", "A", "..", "a/b", "%2e%2e", "a_b", "\xc3\xa9"};
+    static const char *const bad[] = {"",    "-a",     "a-",  "A",       "..",
+                                      "a/b", "%2e%2e", "a_b", "\xc3\xa9"};
     for (size_t i = 0; i < ARRAY_LEN(good); i++)
         assert(name_is_valid(good[i], strlen(good[i])));
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
@@ -87,12 +88,17 @@ static void test_names_are_exactly_the_pattern(void)
 static void test_utf8_is_strict_and_lossy_replaces(void)
 {
     assert(utf8_is_valid("h\xc3\xa9\xf0\x9f\x98\x80", 7));
-    static const char *const bad[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff", "\xc3"};
+    static const char *const bad[] = {"\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xff",
+                                      "\xc3"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
         assert(!utf8_is_valid(bad[i], strlen(bad[i])));
     cleanup_buf struct buf buf = BUF_INIT(100);
-    assert(utf8_append_lossy(&buf, "a\xff" "b", 3) == 0);
-    assert(strcmp(buf.data, "a\xef\xbf\xbd" "b") == 0);
+    assert(utf8_append_lossy(&buf,
+                             "a\xff"
+                             "b",
+                             3) == 0);
+    assert(strcmp(buf.data, "a\xef\xbf\xbd"
+                            "b") == 0);
 }
 
 static const char *nearest(const char *word)
