@@ -77,6 +77,7 @@ static void on_deadline(struct egress_conn *conn)
             conn_ask_turn(conn);
             return;
         }
+        conn_shut_down_output(conn); /* idle between two requests: a clean end */
         break;
     case CONN_HANDSHAKE:
     case CONN_LINGER:
@@ -113,15 +114,18 @@ void conn_touch(struct egress_conn *conn)
         conn_set_deadline(conn, conn->egress->idle_ms);
 }
 
+/* No clock of ours is longer than the idle limit of the configuration. */
+static int64_t at_most_idle(const struct egress_conn *conn, int64_t ms)
+{
+    return ms < conn->egress->idle_ms ? ms : conn->egress->idle_ms;
+}
+
 static void begin_head(struct egress_conn *conn)
 {
-    int64_t keep_ms = conn->egress->idle_ms < LIMIT_EGRESS_KEEP_ALIVE_MS
-                          ? conn->egress->idle_ms
-                          : LIMIT_EGRESS_KEEP_ALIVE_MS;
     conn->phase = CONN_HEAD;
     conn->finish = FINISH_NONE;
     conn->has_head_bytes = false;
-    conn_set_deadline(conn, keep_ms);
+    conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_KEEP_ALIVE_MS));
     if (conn->out.capacity > KEPT_BYTES)
         buf_free(&conn->out);
     if (conn->in.capacity > KEPT_BYTES && conn->in.len == conn->in_used) {
@@ -151,7 +155,7 @@ static bool use_input(struct egress_conn *conn)
             return true;
         if (!conn->has_head_bytes) {
             conn->has_head_bytes = true;
-            conn_set_deadline(conn, LIMIT_EGRESS_HEAD_MS);
+            conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_HEAD_MS));
         }
         return conn_take_head(conn) == HTTP1_MORE;
     case CONN_EXCHANGE:
@@ -272,10 +276,8 @@ void conn_ask_turn(struct egress_conn *conn)
 static void on_poll(uv_poll_t *poll, int status, int events)
 {
     struct egress_conn *conn = poll->data;
-    bool is_gone = status < 0 || (events & UV_DISCONNECT);
-    if (is_gone && conn->phase == CONN_EXCHANGE)
-        conn_close(conn);
-    else if (status < 0)
+    bool is_gone = conn->phase == CONN_EXCHANGE && (events & UV_DISCONNECT);
+    if (status < 0 || is_gone)
         conn_close(conn);
     else
         conn_turn(conn);
@@ -342,7 +344,7 @@ void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, in
     egress_sandbox_add_conn(sandbox, conn);
     if (is_tls) {
         conn->phase = CONN_HANDSHAKE;
-        conn_set_deadline(conn, LIMIT_EGRESS_HANDSHAKE_MS);
+        conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_HANDSHAKE_MS));
     } else {
         begin_head(conn);
     }

@@ -48,7 +48,9 @@ void refuse_with(int status, const char *reason, struct refusal *ret)
     ret->is_final = false;
     snprintf(ret->text, sizeof(ret->text) - 1, "%s", reason);
     make_printable(ret->text);
-    strcat(ret->text, "\n");
+    size_t len = strlen(ret->text);
+    ret->text[len] = '\n';
+    ret->text[len + 1] = '\0';
 }
 
 void refuse_by_verdict(const struct policy_verdict *verdict, const char *host, struct refusal *ret)

@@ -214,9 +214,9 @@ static int set_route(struct egress_exchange *exchange, const struct egress_reque
     }
     if (!request->ca_pem)
         return 0;
-    struct curl_blob blob = {(void *)(uintptr_t)request->ca_pem, request->ca_pem_len,
-                             CURL_BLOB_COPY};
-    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL); /* that CA alone */
+    struct curl_blob blob = {.len = request->ca_pem_len, .flags = CURL_BLOB_COPY};
+    memcpy(&blob.data, &request->ca_pem, sizeof(blob.data)); /* only read, though not const */
+    curl_easy_setopt(easy, CURLOPT_CAPATH, NULL);            /* that CA alone */
     return curl_easy_setopt(easy, CURLOPT_CAINFO_BLOB, &blob) ? -ENOMEM : 0;
 }
 

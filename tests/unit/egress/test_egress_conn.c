@@ -497,6 +497,61 @@ static void test_a_stalled_stream_ends_as_an_error(void)
     expect_status("u.test", "GET /ok/silent HTTP/1.1\r\nHost: u.test\r\n" CLOSE, "504 ");
 }
 
+/* CASES A19, with the idle limit of 1 s as the clock. */
+static void test_slow_heads_are_cut_off_and_hold_up_nobody(void)
+{
+    enum { SLOW = 100 };
+    static struct client slow[SLOW];
+    for (int i = 0; i < SLOW; i++) {
+        client_open_plain(&slow[i]);
+        client_say(&slow[i], "GET / HTTP/1.1\r\nX: ");
+    }
+    time_t start = time(NULL);
+    for (int round = 0; round < 3; round++) {
+        for (int i = 0; i < SLOW; i++)
+            (void)!write(slow[i].fd, "a", 1);
+        assert(strcmp(body_of(get("/ok/length")), "hello") == 0);
+        usleep(300000);
+    }
+    for (int i = 0; i < SLOW; i++) {
+        client_read_until(&slow[i], "408 Request Timeout", answer, sizeof(answer));
+        client_close(&slow[i]);
+    }
+    assert(time(NULL) - start < 5);
+}
+
+/* A client that has sent all it will send in TLS (close_notify) still gets its answer. */
+static void test_a_half_closed_client_is_answered(void)
+{
+    struct client client;
+    assert(client_open(&client, "u.test"));
+    client_say(&client, "GET /ok/events HTTP/1.1\r\nHost: u.test\r\n" CLOSE);
+    assert(SSL_shutdown(client.ssl) == 0);
+    assert(client_read_all(&client, answer, sizeof(answer)) == CLIENT_CLEAN);
+    assert(strstr(answer, "\r\n0\r\n\r\n"));
+    client_close(&client);
+}
+
+/* Many at once: each its own answer. */
+static void test_many_clients_at_once(void)
+{
+    enum { MANY = 60 };
+    static struct client clients[MANY];
+    for (int i = 0; i < MANY; i++) {
+        char request[200];
+        assert(client_open(&clients[i], "u.test"));
+        snprintf(request, sizeof(request), "GET /ok/echo/%d HTTP/1.1\r\nHost: u.test\r\n" CLOSE, i);
+        client_say(&clients[i], request);
+    }
+    for (int i = 0; i < MANY; i++) {
+        char wanted[100];
+        snprintf(wanted, sizeof(wanted), "GET /ok/echo/%d HTTP/1.1\r\n", i);
+        assert(client_read_all(&clients[i], answer, sizeof(answer)) == CLIENT_CLEAN);
+        assert(strstr(answer, wanted));
+        client_close(&clients[i]);
+    }
+}
+
 int main(void)
 {
     harness_start(1000);
@@ -515,6 +570,9 @@ int main(void)
     test_an_early_answer_comes_before_the_body();
     test_memory_stays_flat();
     test_a_gone_client_cancels();
+    test_slow_heads_are_cut_off_and_hold_up_nobody();
+    test_a_half_closed_client_is_answered();
+    test_many_clients_at_once();
     test_a_stalled_stream_ends_as_an_error();
     return 0;
 }
