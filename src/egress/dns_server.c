@@ -124,8 +124,14 @@ static void dns_udp_readable(uv_poll_t *poll, int status, int events)
 {
     struct egress_dns *dns = poll->data;
     (void)events;
-    if (status < 0)
-        return; /* an ICMP error on the socket: it is cleared by being told */
+    if (status < 0) {
+        /* an ICMP error was queued on the socket, and libuv has stopped watching it */
+        int code;
+        socklen_t size = sizeof(code);
+        getsockopt(dns->udp_fd, SOL_SOCKET, SO_ERROR, &code, &size);
+        uv_poll_start(poll, UV_READABLE, dns_udp_readable);
+        return;
+    }
     for (int i = 0; i < UDP_BATCH && dns_serve_datagram(dns->udp_fd); i++)
         ;
 }

@@ -193,11 +193,11 @@ static void process_stop(struct process *process, int result)
 static void process_readable(uv_poll_t *poll, int status, int events)
 {
     struct process *process = poll->data;
-    (void)status, (void)events; /* whatever it is, receiving tells */
+    (void)events; /* whatever it is, receiving tells */
     for (;;) {
         cleanup_ipc_message struct ipc_message message = {0};
         int result = ipc_recv(process->sock, IPC_EGRESS, IPC_SUPERVISOR, &message, process->err);
-        if (result == -EAGAIN)
+        if (result == -EAGAIN && status >= 0)
             return;
         if (result > 0)
             result = process_dispatch(process, &message, process->err);

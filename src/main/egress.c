@@ -86,7 +86,7 @@ int main(int argc, char **argv)
 {
     struct err err = {0};
     bool is_make_ca = argc == 2 && strcmp(argv[1], "--make-ca") == 0;
-    log_init(is_make_ca ? "paddock-egress --make-ca" : "paddock-egress", LOG_INFO);
+    log_init("paddock-egress", LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
     if (argc > 1 && !is_make_ca) {
         log_error("unknown argument %s; paddockd starts this program", argv[1]);

@@ -275,6 +275,8 @@ static void test_long_hosts_and_alabels_have_leaves(void)
     struct outcome got;
     handshake(&client, &got);
     assert(got.is_ok && X509_NAME_entry_count(X509_get_subject_name(got.leaf)) == 0);
+    int at = X509_get_ext_by_NID(got.leaf, NID_subject_alt_name, -1);
+    assert(at >= 0 && X509_EXTENSION_get_critical(X509_get_ext(got.leaf, at)) == 1);
     X509_free(got.leaf);
     client.sni = client.verify = "xn--bcher-kva.example";
     handshake(&client, &got);
