@@ -34,12 +34,14 @@ struct api {
     void *ctx;
 };
 
-#define ROUTE(method, pattern, handler, body_max, statuses, summary) {method, pattern},
+#define ROUTE(method, pattern, handler, body_max, request, answer, query, statuses, summary)       \
+    {method, pattern},
 static const struct http_route api_paths[] = {
 #include "api/routes.def"
 };
 #undef ROUTE
-#define ROUTE(method, pattern, handler, body_max, statuses, summary) {api_##handler, body_max},
+#define ROUTE(method, pattern, handler, body_max, request, answer, query, statuses, summary)       \
+    {api_##handler, body_max},
 static const struct api_route api_routes[] = {
 #include "api/routes.def"
 };

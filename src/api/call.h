@@ -41,7 +41,7 @@ struct api_call {
 };
 
 /* routes.def */
-#define ROUTE(method, pattern, handler, body_max, statuses, summary)                               \
+#define ROUTE(method, pattern, handler, body_max, request, answer, query, statuses, summary)       \
     void api_##handler(struct api_call *call);
 #include "api/routes.def"
 #undef ROUTE

@@ -264,7 +264,7 @@ static void test_what_cannot_be_framed_is_400_and_closed(void)
         send_text(fd, "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n");
         const char *text = receive(fd, NULL, NULL);
         if (strncmp(text, "HTTP/1.1 400 ", 13) != 0)
-            fprintf(stderr, "request %zu: %s\n", i, text);
+            fprintf(stderr, "request %zu\n", i);
         assert(strncmp(text, "HTTP/1.1 400 ", 13) == 0 && !strstr(text + 1, "HTTP/1.1"));
         stop(server);
     }
