@@ -34,14 +34,16 @@ static bool find_daemon(char ret[PATH_MAX])
 }
 
 /* Runs it and reads what it prints. Its exit status tells nothing that its findings do not. */
-static enum cli_exit run_daemon(const char *path, struct buf *ret, struct err *err)
+static enum cli_exit run_daemon(const char *path, const char *config, struct buf *ret,
+                                struct err *err)
 {
     int pipe_fds[2];
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
         return cli_fail(err, CLI_FAILED, "a pipe: %s", strerror(errno));
     cleanup_fd int read_fd = pipe_fds[0];
-    char name[] = "paddockd", doctor[] = "--doctor", json[] = "--json";
-    char *const argv[] = {name, doctor, json, NULL};
+    char name[] = "paddockd", doctor[] = "--doctor", json[] = "--json", option[] = "--config";
+    cleanup_free char *file = config ? strdup(config) : NULL; /* argv is not const */
+    char *const argv[] = {name, doctor, json, file ? option : NULL, file, NULL};
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, pipe_fds[1], STDOUT_FILENO);
@@ -92,7 +94,7 @@ enum cli_exit cmd_doctor(struct cli *cli, struct err *err)
     if (!find_daemon(path))
         return cli_fail(err, CLI_FAILED,
                         "paddockd is not beside this program, nor where it is installed");
-    enum cli_exit status = run_daemon(path, &text, err);
+    enum cli_exit status = run_daemon(path, cli->values[OPTION_CONFIG], &text, err);
     if (status != CLI_OK)
         return status;
     if (json_parse(buf_text(&text), text.len, JSON_STRICT, &json, NULL) < 0)

@@ -81,7 +81,7 @@ enum cli_exit cmd_image_ls(struct cli *cli, struct err *err)
 {
     static const struct cli_column columns[] = {
         {"NAME", "name", CLI_COLUMN_TEXT},
-        {"SIZE", "size_bytes", CLI_COLUMN_BYTES},
+        {"SIZE", "sizeBytes", CLI_COLUMN_BYTES},
         {"BUILT (UTC)", "built", CLI_COLUMN_TIME},
     };
     static const struct cli_listing listing = {

@@ -13,7 +13,7 @@ static void cell_text(const struct json *row, const struct cli_column *column, c
     const char *text = json_text(value);
     int64_t number = json_integer(value);
     struct tm tm;
-    time_t seconds = (time_t)number;
+    time_t seconds = (time_t)(number / 1000);
     snprintf(ret, size, "%s", text && text[0] ? text : "-");
     if (json_type(value) == JSON_BOOL)
         snprintf(ret, size, "%s", json_bool(value) ? "yes" : "no");

@@ -9,7 +9,11 @@
 struct cli_column {
     const char *heading;
     const char *key;
-    enum { CLI_COLUMN_TEXT, CLI_COLUMN_BYTES, CLI_COLUMN_TIME } kind; /* of an integer */
+    enum {
+        CLI_COLUMN_TEXT,
+        CLI_COLUMN_BYTES,
+        CLI_COLUMN_TIME
+    } kind; /* of an integer; time in ms */
 };
 
 /* Prints heading and rows; `answer` is the array itself or has it under `key`. */

@@ -19,7 +19,7 @@ const struct cli_option cli_options[OPTION_COUNT] = {
     [OPTION_AGAINST] = {"against", 0, "REV", "compare with index, head or a revision"},
     [OPTION_RENAMES] = {"renames", 0, NULL, "show renamed files as such"},
     [OPTION_REBUILD] = {"rebuild", 0, NULL, "build even when nothing changed"},
-    [OPTION_CONFIG] = {"config", 0, "FILE", "take \"vars\" and \"secrets_dir\" from it"},
+    [OPTION_CONFIG] = {"config", 0, "FILE", "the daemon's configuration"},
     [OPTION_VAR] = {"var", 0, "NAME=VALUE", "set a variable (may be repeated)"},
 };
 
@@ -54,8 +54,8 @@ const struct cli_verb cli_verbs[] = {
      "Variables come from --var and from the configuration; secrets count as set\n"
      "when secrets_dir or the environment has them. They are not read.",
      1, 1, 0, HAS(CONFIG) | HAS(VAR), false, cmd_policy_check},
-    {"doctor", "", "tell what this machine lacks, and the cure", NULL, 0, 0, 0, HAS(JSON), false,
-     cmd_doctor},
+    {"doctor", "", "tell what this machine lacks, and the cure", NULL, 0, 0, 0,
+     HAS(JSON) | HAS(CONFIG), false, cmd_doctor},
     {"help", "[VERB]", "print help", NULL, 0, 2, 0, 0, false, cmd_help},
     {"version", "", "print the version", NULL, 0, 0, 0, 0, false, cmd_version},
 };

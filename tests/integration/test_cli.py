@@ -1,0 +1,371 @@
+"""The command line against a scripted daemon: what it asks, prints, and with what status it ends."""
+import http.server
+import json
+import os
+import pathlib
+import pty
+import signal
+import socketserver
+import subprocess
+import threading
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", ROOT / "build")).resolve()
+PADDOCK = BUILD / "src" / "main" / "paddock"
+TASK = "/sandboxes/a/task"
+LOG = "/sandboxes/a/task/log?from=0&follow=1"
+EVIL = "\x1b]0;owned\x07\u202e"
+
+
+class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+
+
+class Daemon:
+    """Answers by a table: (method, path) -> list of (status, body), the last one for ever. A body
+    that is a list is sent in chunks; None in it breaks the connection off, an Event is waited for."""
+
+    def __init__(self, folder):
+        self.answers, self.asked = {}, []
+        self.socket = str(folder / "s.sock")
+        daemon = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self):
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                daemon.asked.append((self.command, self.path, body, dict(self.headers)))
+                script = daemon.answers.get((self.command, self.path), [(404, "Not found\n")])
+                status, reply = script.pop(0) if len(script) > 1 else script[0]
+                self.send_response(status)
+                if isinstance(reply, list):
+                    self.stream(reply)
+                    return
+                reply = json.dumps(reply) if isinstance(reply, dict) else reply
+                reply = reply.encode() if isinstance(reply, str) else reply
+                self.send_header("Content-Length", str(len(reply)))
+                self.end_headers()
+                self.wfile.write(reply)
+
+            def stream(self, chunks):
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                for chunk in chunks:
+                    if chunk is None:
+                        self.close_connection = True
+                        return
+                    if isinstance(chunk, threading.Event):
+                        chunk.wait(20)
+                        continue
+                    chunk = chunk.encode() if isinstance(chunk, str) else chunk
+                    self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
+                    self.wfile.flush()
+                self.wfile.write(b"0\r\n\r\n")
+
+            do_GET = do_POST = do_DELETE = answer
+
+            def log_message(self, *arguments):
+                pass
+
+            def address_string(self):
+                return "client"
+
+        self.server = Server(self.socket, Handler)
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def on(self, method, path, *script):
+        self.answers[(method, path)] = list(script)
+
+    def run(self, *arguments, **options):
+        return paddock(*arguments, url=f"unix:{self.socket}", **options)
+
+
+def paddock(*arguments, url=None, environment=None, **options):
+    env = {"PATH": os.environ["PATH"], **({"PADDOCK_URL": url} if url else {}),
+           **(environment or {})}
+    return subprocess.run([PADDOCK, *arguments], env=env, capture_output=True, timeout=60, **options)
+
+
+@pytest.fixture
+def daemon(tmp_path):
+    daemon = Daemon(tmp_path)
+    yield daemon
+    daemon.server.shutdown()
+    daemon.server.server_close()
+
+
+def event(**fields):
+    return json.dumps(fields) + "\n"
+
+
+def text(words):
+    return event(type="assistant", message={"content": [{"type": "text", "text": words}]})
+
+
+def test_run_follows_and_tells_the_outcome(daemon):
+    daemon.on("POST", TASK, (202, {"state": "running"}))
+    daemon.on("GET", LOG, (200, [text("working"), event(
+        type="assistant", message={"content": [{"type": "tool_use", "name": "Bash",
+                                                "input": {"command": "make"}}]})]))
+    daemon.on("GET", TASK, (200, {"state": "succeeded", "result": "done"}))
+    result = daemon.run("run", "a", "fix", "it")
+    assert (result.returncode, result.stdout) == (0, b"working\n> Bash make\n")
+    assert b"succeeded" in result.stderr
+    assert daemon.asked[0][:3] == ("POST", TASK, b"fix it")
+
+
+@pytest.mark.parametrize("state, status, says", [
+    ({"state": "failed", "error": "claude exited with 3"}, 1, b"claude exited with 3"),
+    ({"state": "lost"}, 3, b"lost"),
+    ({"state": "failed", "error": EVIL}, 1, b"\\x1b]0;owned\\x07\\u202e"),
+])
+def test_run_exit_status_tells_how_it_ended(daemon, state, status, says):
+    daemon.on("POST", TASK, (202, {"state": "running"}))
+    daemon.on("GET", LOG, (200, ["plain\n"]))
+    daemon.on("GET", TASK, (200, state))
+    result = daemon.run("run", "a", "x")
+    assert result.returncode == status and says in result.stderr and b"\x1b" not in result.stderr
+
+
+def test_run_goes_on_after_the_daemon_was_restarted(daemon):
+    first, rest = text("one"), text("two")
+    daemon.on("POST", TASK, (202, {"state": "running"}))
+    daemon.on("GET", LOG, (200, [first, None]))
+    daemon.on("GET", f"/sandboxes/a/task/log?from={len(first)}&follow=1", (200, [rest]))
+    daemon.on("GET", TASK, (200, {"state": "succeeded", "result": "two"}))
+    result = daemon.run("run", "a", "x")
+    assert (result.returncode, result.stdout) == (0, b"one\ntwo\n")
+
+
+def test_run_detached_and_from_standard_input(daemon):
+    daemon.on("POST", TASK, (202, {"state": "running"}))
+    result = daemon.run("run", "a", "-", "--detach", input="--long\nprompt é".encode())
+    assert result.returncode == 0 and len(daemon.asked) == 1
+    assert daemon.asked[0][2] == "--long\nprompt é".encode()
+    result = daemon.run("run", "a", "-", "-d", input=b"x" * (128 * 1024))
+    assert result.returncode == 2 and b"longer than 131071 bytes" in result.stderr
+
+
+def test_run_refused(daemon):
+    daemon.on("POST", TASK, (409, "A task is already running\n"))
+    result = daemon.run("run", "a", "x")
+    assert result.returncode == 1
+    assert result.stderr == b"paddock: a: A task is already running\n"
+
+
+def test_interrupt_leaves_the_task_running(daemon):
+    held = threading.Event()
+    daemon.on("POST", TASK, (202, {"state": "running"}))
+    daemon.on("GET", LOG, (200, [text("begun"), held, text("never seen")]))
+    process = subprocess.Popen([PADDOCK, "--url", f"unix:{daemon.socket}", "run", "a", "x"],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"begun\n"
+    process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=20)
+    held.set()
+    assert process.returncode == 130 and out == b"" and b"paddock cancel a" in error
+    assert ("DELETE", TASK) not in [asked[:2] for asked in daemon.asked]
+
+
+def test_exec_prints_and_exits_as_the_program(daemon):
+    path = "/sandboxes/a/exec"
+    daemon.on("POST", path, (200, {"exitCode": 7, "stdout": "out\n", "stderr": "err"}))
+    result = daemon.run("exec", "a", "--root", "--cwd", "/tmp", "--", "ls", "-la")
+    assert (result.returncode, result.stdout, result.stderr) == (7, b"out\n", b"err")
+    assert json.loads(daemon.asked[0][2]) == {"argv": ["ls", "-la"], "cwd": "/tmp", "user": "root"}
+    result = daemon.run("exec", "a", "--json", "ls")
+    assert result.returncode == 7 and json.loads(result.stdout)["stdout"] == "out\n"
+    assert json.loads(daemon.asked[1][2])["user"] == "agent"
+    daemon.on("POST", path, (400, "argv[0] is not there\n"))
+    result = daemon.run("exec", "a", "ls")
+    assert result.returncode == 125 and b"argv[0] is not there" in result.stderr
+    assert paddock("exec", "a", "ls", url=f"unix:{daemon.socket}-no").returncode == 125
+
+
+def test_clone(daemon):
+    path = "/sandboxes/a/repository"
+    daemon.on("POST", path, (200, {"exitCode": 0, "stdout": "", "stderr": "Cloning...\n"}))
+    result = daemon.run("clone", "a", "https://github.com/o/r", "--ref", "main")
+    assert (result.returncode, result.stderr) == (0, b"Cloning...\n")
+    assert json.loads(daemon.asked[0][2]) == {"url": "https://github.com/o/r", "ref": "main"}
+    daemon.on("POST", path, (502, {"exitCode": 128, "stdout": "", "stderr": "fatal: no\n"}))
+    result = daemon.run("clone", "a", "https://github.com/o/r")
+    assert result.returncode == 1 and b"fatal: no\n" in result.stderr and b"128" in result.stderr
+    daemon.on("POST", path, (400, "The URL is not allowed\n"))
+    assert b"The URL is not allowed" in daemon.run("clone", "a", "x").stderr
+
+
+def test_status_diff_log(daemon):
+    daemon.on("GET", TASK, (200, {"state": "failed", "error": "why"}))
+    assert daemon.run("status", "a").stdout == b"a: failed\nwhy\n"
+    assert json.loads(daemon.run("status", "a", "--json").stdout)["state"] == "failed"
+    daemon.on("GET", TASK, (200, {"state": "none"}))
+    assert daemon.run("status", "a").stdout == b"a: no task was started here\n"
+    daemon.on("GET", "/sandboxes/a/diff", (200, b"diff \xff\x1b[m\n"))
+    assert daemon.run("diff", "a").stdout == b"diff \xff\x1b[m\n"  # to a pipe: byte for byte
+    daemon.on("GET", "/sandboxes/a/diff?against=v1%2E0%26x&renames=1", (200, b"renamed\n"))
+    assert daemon.run("diff", "a", "--against", "v1.0&x", "--renames").stdout == b"renamed\n"
+    daemon.on("GET", "/sandboxes/a/diff", (502, {"exitCode": 1, "stdout": "", "stderr": "no repo"}))
+    result = daemon.run("diff", "a")
+    assert result.returncode == 1 and result.stderr == b"paddock: a: no repo\n"
+    daemon.on("GET", "/sandboxes/a/task/log?from=0", (200, [text("hello")]))
+    assert daemon.run("log", "a").stdout == text("hello").encode()
+    assert daemon.run("log", "--events", "a").stdout == b"hello\n"
+    daemon.on("GET", "/sandboxes/a/task/log?from=0&stream=stderr", (200, ["oops\n"]))
+    assert daemon.run("log", "a", "--stderr").stdout == b"oops\n"
+
+
+def test_a_terminal_gets_no_escape_sequences(daemon):
+    daemon.on("GET", "/sandboxes/a/diff", (200, f"+{EVIL}\n".encode() * 30000))
+    daemon.on("GET", "/sandboxes/a/task/log?from=0", (200, [EVIL]))
+    for verb in ("diff", "log"):
+        master, slave = pty.openpty()
+        process = subprocess.Popen([PADDOCK, "--url", f"unix:{daemon.socket}", verb, "a"],
+                                   stdout=slave, stderr=slave)
+        os.close(slave)
+        seen = b""
+        while True:
+            try:
+                piece = os.read(master, 65536)
+            except OSError:
+                break
+            seen += piece
+        os.close(master)
+        assert process.wait(20) == 0
+        assert b"\\x1b]0;owned\\x07\\u202e" in seen
+        assert b"\x1b" not in seen and b"\x07" not in seen and "\u202e".encode() not in seen
+
+
+def test_lists(daemon):
+    daemon.on("GET", "/sandboxes", (200, json.dumps([
+        {"name": "agent-1", "state": "running", "task": "ended", "agent": "claude"},
+        {"name": "b", "state": "stopped", "task": "none", "agent": "claude"}])))
+    assert daemon.run("ls").stdout.decode().splitlines() == [
+        "NAME     STATE    TASK   AGENT", "agent-1  running  ended  claude",
+        "b        stopped  none   claude"]
+    assert len(json.loads(daemon.run("ls", "--json").stdout)) == 2
+    daemon.on("GET", "/images", (200, json.dumps([
+        {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000}])))
+    assert "claude  300.0 MiB  2026-05-28 20:26" in daemon.run("image", "ls").stdout.decode()
+    daemon.on("GET", "/sandboxes", (200, "[]"))
+    result = daemon.run("ls")
+    assert result.returncode == 0 and result.stdout == b"" and b"paddock clone" in result.stderr
+
+
+def test_stop_rm_cancel(daemon):
+    daemon.on("POST", "/sandboxes/a/stop", (204, b""))
+    daemon.on("DELETE", "/sandboxes/a", (204, b""))
+    daemon.on("DELETE", TASK, (200, {"state": "failed", "error": "cancelled"}))
+    for arguments in (("stop", "a"), ("cancel", "a"), ("rm", "a")):
+        result = daemon.run(*arguments)
+        assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
+    result = daemon.run("rm", "missing", "a", "gone")
+    assert result.returncode == 1
+    assert b'"missing"' in result.stderr and b'"gone"' in result.stderr
+    assert [asked[1] for asked in daemon.asked[-3:]] == [
+        "/sandboxes/missing", "/sandboxes/a", "/sandboxes/gone"]
+
+
+def test_image_build(daemon):
+    daemon.on("POST", "/images", (200, ["step 1\n", "{not the end}\n", "step", ' 2\n{"exit',
+                                        'Code":0}\n']))
+    result = daemon.run("image", "build", "claude")
+    assert (result.returncode, result.stdout) == (0, b"step 1\n{not the end}\nstep 2\n")
+    assert json.loads(daemon.asked[0][2]) == {"name": "claude"}
+    daemon.on("POST", "/images", (200, ["step 1\n", '{"exitCode":4,"error":"no network"}\n']))
+    result = daemon.run("image", "build", "claude", "--rebuild")
+    assert result.returncode == 1 and b"exit 4): no network" in result.stderr
+    assert json.loads(daemon.asked[1][2]) == {"name": "claude", "rebuild": True}
+    daemon.on("POST", "/images", (200, ["step 1\n"]))
+    result = daemon.run("image", "build", "claude")
+    assert result.returncode == 1 and b"without an outcome" in result.stderr
+
+
+def test_no_daemon(tmp_path):
+    nothing = tmp_path / "none.sock"
+    result = paddock("ls", url=f"unix:{nothing}")
+    assert result.returncode == 4 and b"paddockd --config" in result.stderr
+    assert str(nothing).encode() in result.stderr
+    stale = Daemon(tmp_path)
+    stale.server.shutdown()
+    stale.server.server_close()
+    result = paddock("ls", url=f"unix:{stale.socket}")
+    assert result.returncode == 4 and b"Connection refused" in result.stderr
+    result = paddock("ls", url="ftp://x")
+    assert result.returncode == 2 and b"unix:PATH" in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_no_permission(daemon, tmp_path):
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_uid == os.geteuid() and folder != pathlib.Path("/"):
+            folder.chmod(folder.stat().st_mode | 0o011)
+    os.chmod(daemon.socket, 0o600)
+    result = daemon.run("ls", user=65534, group=65534, extra_groups=[])
+    assert result.returncode == 4 and b"no permission" in result.stderr
+
+
+def test_token(daemon):
+    daemon.on("GET", "/sandboxes", (401, "Unauthorized\n"))
+    result = daemon.run("ls")
+    assert result.returncode == 1 and b"PADDOCK_TOKEN" in result.stderr
+    daemon.run("ls", environment={"PADDOCK_TOKEN": "t0ken"})
+    assert daemon.asked[1][3]["Authorization"] == "Bearer t0ken"
+    assert "Authorization" not in daemon.asked[0][3]
+
+
+def test_mistakes_are_told(daemon):
+    for arguments, says in ((("statsu", "a"), b'did you mean "status"?'),
+                            (("run", "a", "b", "--detatch"), b'did you mean "--detach"?'),
+                            (("status", "A_B"), b"is not a name"), ((), b"paddock --help")):
+        result = daemon.run(*arguments)
+        assert result.returncode == 2 and says in result.stderr and result.stdout == b""
+    assert daemon.asked == []
+
+
+def test_help_and_a_full_disk():
+    result = paddock("--help")
+    assert result.returncode == 0 and b"Exit status:" in result.stdout
+    with open("/dev/full", "w", encoding="ascii") as full:
+        result = subprocess.run([PADDOCK, "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
+    assert result.returncode == 1 and b"could not be written" in result.stderr
+
+
+def test_policy_check(tmp_path):
+    shipped = ROOT / "policy" / "default.json"
+    result = paddock("policy", "check", shipped)
+    assert result.returncode == 0
+    assert b"ai-gateway: inactive" in result.stdout and b"github: active" in result.stdout
+    (tmp_path / "AI_GATEWAY_TOKEN").write_text("t0ken")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({"secrets_dir": str(tmp_path), "vars": {
+        "AI_GATEWAY_ACCOUNT_ID": "a"}}))
+    result = paddock("policy", "check", shipped, "--config", config, "--var", "AI_GATEWAY_ID=b")
+    assert result.stdout == b"ai-gateway: active\ngithub: active\n"
+    bad = tmp_path / "bad.json"
+    bad.write_text('{"rules": [\n  {"hots": "a.test"}]}')
+    result = paddock("policy", "check", bad)
+    assert result.returncode == 1 and b"bad.json:2:12: unknown key" in result.stderr
+    assert b'did you mean "host"?' in result.stderr
+
+
+def test_doctor_renders_findings(tmp_path):
+    copy = tmp_path / "paddock"
+    copy.write_bytes(PADDOCK.read_bytes())
+    copy.chmod(0o755)
+    fake = tmp_path / "paddockd"
+    findings = {"ok": False, "findings": [
+        {"name": "cgroups", "level": "ok", "text": "v2", "cure": ""},
+        {"name": "user-namespaces", "level": "fail", "text": "forbidden", "cure": "sysctl x=1"}]}
+    fake.write_text(f"#!/bin/sh\ntest \"$*\" = \"--doctor --json\" && echo '{json.dumps(findings)}'\n"
+                    "exit 1\n")
+    fake.chmod(0o755)
+    result = subprocess.run([copy, "doctor"], capture_output=True, check=False)
+    assert result.returncode == 1
+    assert result.stdout.decode().splitlines() == [
+        "ok   cgroups            v2", "FAIL user-namespaces    forbidden", "     cure: sysctl x=1"]
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    assert subprocess.run([copy, "doctor"], capture_output=True, check=False).returncode == 1
