@@ -122,9 +122,7 @@ int repo_add_untracked(const struct repo_scratch *scratch, const struct repo_vie
 
 int repo_intend_untracked(const struct repo_view *view, struct err *err)
 {
-    static const char *const list[] = {
-        "ls-files", "-z", "--others", "--exclude-standard", "--directory", "--no-empty-directory",
-        NULL};
+    static const char *const list[] = {"ls-files", "-z", "--others", "--exclude-standard", NULL};
     static const char *const add[] = {"add",
                                       "--intent-to-add",
                                       "--ignore-errors",

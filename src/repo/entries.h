@@ -11,7 +11,7 @@ int repo_add_untracked(const struct repo_scratch *scratch, const struct repo_vie
                        struct err *err);
 
 /* The same with true intent-to-add entries, which a comparison with the index itself needs. Fails
- * when a file vanishes meanwhile. */
+ * when a file vanishes meanwhile, and takes git time that grows with the square of their number. */
 int repo_intend_untracked(const struct repo_view *view, struct err *err);
 
 /* Makes views of the submodules of `view` and of those in them. */
