@@ -66,8 +66,8 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
 struct spawn_plan {
     const struct spawn_request *request;
     const char *cwd;
-    char *const *argv;
-    char *const *environment;
+    const char *const *argv;
+    const char *const *environment;
     int stdout_fd, stderr_fd, report_fd;
 };
 struct spawn_report {

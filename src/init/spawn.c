@@ -14,8 +14,6 @@
 #define AGENT_ID 1000
 #define BASE_ENVIRONMENT_MAX 256
 
-extern char **environ;
-
 /* Room for one program's strings; a program is started at a time. */
 static struct {
     char spec[LIMIT_SPEC_BYTES];
@@ -152,9 +150,8 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
     struct spawn_plan plan = {
         .request = request,
         .cwd = room.decoded.cwd,
-        /* execve(2) changes neither the arrays nor the strings. */
-        .argv = (char *const *)(uintptr_t)room.decoded.argv,
-        .environment = (char *const *)(uintptr_t)room.environment,
+        .argv = room.decoded.argv,
+        .environment = room.environment,
         .stdout_fd = out.write_fd,
         .stderr_fd = error.write_fd,
         .report_fd = report.write_fd,

@@ -1,10 +1,11 @@
-/* The forked child of PID 1, up to exec: group, session, descriptors, privileges. Allocates
- * nothing; says through the report pipe why it failed. */
+/* The forked child of PID 1, up to exec: group, session, descriptors, privileges. Says through the
+ * report pipe why it failed. */
 #include <fcntl.h>
 #include <grp.h>
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -81,6 +82,20 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
+/* execvpe(3) takes arrays of char * for old reasons; it changes neither them nor the strings. */
+static void execute(const char *const *argv, const char *const *environment)
+{
+    union {
+        const char *const *in;
+        char *const *out;
+    } arguments = {.in = argv}, variables = {.in = environment};
+    /* The program is looked for in its own PATH. */
+    for (const char *const *entry = environment; *entry; entry++)
+        if (strncmp(*entry, "PATH=", 5) == 0)
+            setenv("PATH", *entry + 5, 1);
+    execvpe(argv[0], arguments.out, variables.out);
+}
+
 void spawn_run_child(const struct spawn_plan *plan)
 {
     const struct spawn_request *request = plan->request;
@@ -94,6 +109,6 @@ void spawn_run_child(const struct spawn_plan *plan)
     if (chdir(plan->cwd) < 0)
         fail(report_fd, errno, "cannot change to", plan->cwd);
     reset_signals();
-    execvpe(plan->argv[0], plan->argv, plan->environment);
+    execute(plan->argv, plan->environment);
     fail(report_fd, errno, "cannot execute", plan->argv[0]);
 }

@@ -159,7 +159,7 @@ static int run(const struct spawn_request *request, int64_t deadline_ms, struct 
     int result = clear_last(err);
     if (result == 0)
         result = open_logs(err);
-    struct spawned program;
+    struct spawned program = {0};
     if (result == 0)
         result = spawn_program(request, &program, err);
     if (result < 0)

@@ -32,11 +32,11 @@ static long read_setting(const char *path, long missing)
 static void find_kernel(struct sandbox_finding *ret)
 {
     struct utsname name = {0};
-    int major = 0;
-    int minor = 0;
+    char *end = NULL;
     uname(&name);
-    bool is_new = sscanf(name.release, "%d.%d", &major, &minor) == 2 &&
-                  (major > KERNEL_MAJOR || (major == KERNEL_MAJOR && minor >= KERNEL_MINOR));
+    long major = strtol(name.release, &end, 10);
+    long minor = *end == '.' ? strtol(end + 1, NULL, 10) : 0;
+    bool is_new = major > KERNEL_MAJOR || (major == KERNEL_MAJOR && minor >= KERNEL_MINOR);
     snprintf(ret->text, sizeof(ret->text), "Linux %s", name.release);
     if (is_new)
         return;

@@ -33,12 +33,13 @@ struct ids {
 static bool range_overlaps(const char *line, uint64_t base, uint64_t count)
 {
     const char *colon = strchr(line, ':');
+    char *end;
     if (!colon)
         return false;
-    unsigned long long start;
-    unsigned long long length;
-    if (sscanf(colon, ":%llu:%llu", &start, &length) != 2)
+    uint64_t start = strtoull(colon + 1, &end, 10);
+    if (*end != ':')
         return false;
+    uint64_t length = strtoull(end + 1, NULL, 10);
     return start < base + count && base < start + length;
 }
 

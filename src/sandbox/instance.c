@@ -66,16 +66,16 @@ static int clone_folders(const struct sandbox_start *start, int userns,
                          struct child_instance *child, struct err *err)
 {
     const struct {
-        int dir_fd;
         const char *path;
-        bool writable;
         int *ret;
+        int dir_fd;
+        bool writable;
     } folders[] = {
-        {start->image_fd, "", false, &child->image_fd},
-        {start->folder_fd, "overlay", true, &child->overlay_fd},
-        {start->folder_fd, "workspace", true, &child->workspace_fd},
-        {start->folder_fd, "task", false, &child->task_fd},
-        {start->folder_fd, "task", true, &child->task_write_fd},
+        {"", &child->image_fd, start->image_fd, false},
+        {"overlay", &child->overlay_fd, start->folder_fd, true},
+        {"workspace", &child->workspace_fd, start->folder_fd, true},
+        {"task", &child->task_fd, start->folder_fd, false},
+        {"task", &child->task_write_fd, start->folder_fd, true},
     };
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
         *folders[i].ret = sandbox_clone_folder(folders[i].dir_fd, folders[i].path, userns,

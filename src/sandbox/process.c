@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -12,6 +13,8 @@
 #include "sandbox/ids.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+
+#define START_TIME_FIELD 22 /* of /proc/PID/stat, proc(5); the name is field 2 */
 
 static int write_map(pid_t pid, const char *name, uint32_t base, struct err *err)
 {
@@ -43,13 +46,11 @@ int process_start_time(pid_t pid, uint64_t *ret, struct err *err)
     text[n] = '\0';
     /* The name of the program may hold anything, brackets too: count from the last one. */
     const char *at = strrchr(text, ')');
-    unsigned long long time;
-    if (!at || sscanf(at + 1,
-                      " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
-                      "%*d %llu",
-                      &time) != 1)
+    for (int field = 2; at && field < START_TIME_FIELD; field++)
+        at = strchr(at + 1, ' ');
+    if (!at)
         return err_set(err, EINVAL, "cannot understand %s", path);
-    *ret = time;
+    *ret = strtoull(at, NULL, 10);
     return 0;
 }
 
