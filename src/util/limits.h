@@ -133,7 +133,7 @@
 /* After an answer that came before the end of the request: so long and so many bytes of it are read
  * and dropped, so that the answer is not lost in a reset. */
 #define LIMIT_EGRESS_LINGER_MS 2000
-#define LIMIT_EGRESS_LINGER_BYTES (256 * 1024)
+#define LIMIT_EGRESS_LINGER_BYTES (16 * 1024 * 1024)
 /* Connecting to an upstream, name lookup and TLS included. */
 #define LIMIT_EGRESS_CONNECT_MS 30000
 
