@@ -170,6 +170,11 @@ static enum cli_exit read_words(struct reader *reader)
     return CLI_OK;
 }
 
+static bool is_name(const char *name)
+{
+    return name && name_is_valid(name, strlen(name));
+}
+
 static enum cli_exit check_arguments(const struct cli *cli, struct err *err)
 {
     const struct cli_verb *verb = cli->verb;
@@ -179,7 +184,7 @@ static enum cli_exit check_arguments(const struct cli *cli, struct err *err)
                         verb->arguments);
     bool are_all = verb->max_args == CLI_ARGS_ANY && strcmp(verb->arguments, "NAME...") == 0;
     for (size_t i = 0; verb->takes_name && i < (are_all ? cli->arg_count : 1); i++)
-        if (!name_is_valid(cli->args[i], strlen(cli->args[i])))
+        if (!is_name(cli->args[i]))
             return cli_fail(err, CLI_USAGE,
                             "\"%.80s\" is not a name: 1 to 63 of a-z, 0-9 and \"-\", not \"-\" "
                             "at either end",

@@ -60,6 +60,11 @@ int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line
     return taken < len ? buf_append_string(ret, "...") : 0;
 }
 
+static bool is_continuation(char c)
+{
+    return ((unsigned char)c & 0xc0) == 0x80;
+}
+
 void cli_write(FILE *out, const char *data, size_t len)
 {
     if (!isatty(fileno(out))) {
@@ -71,8 +76,7 @@ void cli_write(FILE *out, const char *data, size_t len)
     for (size_t at = 0; at < len;) {
         size_t piece = len - at < PIECE ? len - at : PIECE;
         /* never cut within a character */
-        while (piece == PIECE && piece > PIECE - 4 &&
-               ((unsigned char)data[at + piece] & 0xc0) == 0x80)
+        for (int i = 0; i < 3 && at + piece < len && is_continuation(data[at + piece]); i++)
             piece--;
         struct buf text = BUF_INIT(PIECE * 6);
         if (cli_text_append(&text, data + at, piece, false, piece) == 0)

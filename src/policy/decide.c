@@ -40,7 +40,7 @@ static int hex_digit(char c)
 static int obliging_char(const char **at)
 {
     const char *text = *at;
-    int c = *text++;
+    int c = (unsigned char)*text++;
     if (c == '%') {
         while (text[0] == '2' && text[1] == '5')
             text += 2;

@@ -237,6 +237,7 @@ def test_a_terminal_gets_no_escape_sequences(daemon):
         assert process.wait(20) == 0
         assert b"\\x1b]0;owned\\x07\\u202e" in seen
         assert b"\x1b" not in seen and b"\x07" not in seen and "\u202e".encode() not in seen
+        assert "\ufffd".encode() not in seen  # no character was cut in two
 
 
 def test_lists(daemon):
