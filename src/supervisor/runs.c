@@ -147,15 +147,15 @@ struct base_save {
 static int base_put_in_place(struct sandbox *sandbox, struct err *err)
 {
     struct supervisor *supervisor = sandbox->supervisor;
-    int result = state_to_trash(supervisor, sandbox->folder_fd, BASE_FOLDER, "base", err);
+    int result = state_to_trash(supervisor, sandbox->folder_fd, BASE_FOLDER, "base", NULL);
     if (result < 0 && result != -ENOENT)
-        return result;
+        return err_errno(err, -result, "cannot move the old base.git away");
     if (renameat(sandbox->folder_fd, BASE_NEW, sandbox->folder_fd, BASE_FOLDER) < 0)
         return err_errno(err, errno, "cannot put base.git in its place");
     trash_empty(supervisor);
     sandbox->meta.is_cloned = true;
     sandbox->meta.is_cloning = false;
-    return table_save(sandbox);
+    return meta_write(sandbox->folder_fd, &sandbox->meta, err);
 }
 
 static void base_on_done(void *ctx, const struct task_end *end, const char *text)
@@ -186,9 +186,9 @@ static void base_on_done(void *ctx, const struct task_end *end, const char *text
 static int base_start(struct sandbox *sandbox, struct base_save *save, struct err *err)
 {
     /* What a supervisor that died left half made. */
-    int result = state_to_trash(sandbox->supervisor, sandbox->folder_fd, BASE_NEW, "base", err);
+    int result = state_to_trash(sandbox->supervisor, sandbox->folder_fd, BASE_NEW, "base", NULL);
     if (result < 0 && result != -ENOENT)
-        return result;
+        return err_errno(err, -result, "cannot move the old " BASE_NEW " away");
     if (mkdirat(sandbox->folder_fd, BASE_NEW, 0755) < 0)
         return err_errno(err, errno, "cannot make " BASE_NEW);
     int flags = O_PATH | O_DIRECTORY;
@@ -235,7 +235,7 @@ void runs_resume_clone(struct sandbox *sandbox)
     for (const struct run *run = sandbox->runs; run; run = run->next)
         if (run->is_clone)
             return; /* one of ours runs, and will do it */
-    log_info("sandbox=%s a clone ended while no supervisor looked; its commit is saved now",
+    log_info("sandbox=%s the commit of its clone was not saved yet; it is saved now",
              sandbox->meta.name);
     runs_save_base(sandbox, (struct reply){0}, &end);
 }

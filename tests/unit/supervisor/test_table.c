@@ -1,0 +1,409 @@
+/* The promises of the sandbox table: one start for many requests, order, what a failed start leaves
+ * (nothing), the task's states and records, what the next supervisor makes of what it finds. The
+ * test plays api and init; instances are fakes. */
+#include <assert.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "fake_sandbox.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/log.h"
+
+static struct {
+    struct supervisor supervisor;
+    struct config config;
+    struct event *tick;
+    int api; /* api's end */
+    char path[64];
+    uint64_t id;
+} t;
+
+static void on_api(void *ctx, struct ipc_message *message)
+{
+    assert(dispatch_api(ctx, message));
+}
+
+static void on_broken(void *ctx, const char *why)
+{
+    (void)ctx;
+    fprintf(stderr, "api's channel broke: %s\n", why);
+    abort();
+}
+
+static void on_tick(void *ctx)
+{
+    (void)ctx;
+}
+
+/* ------------------------------------------------------------------ messages of the test */
+
+/* Turns the loop until a message arrives there. */
+static void next(int sock, enum ipc_peer self, enum ipc_type type, struct ipc_message *ret)
+{
+    int64_t until = clock_monotonic_ms() + 20000;
+    int result = -EAGAIN;
+    while (result == -EAGAIN && clock_monotonic_ms() < until) {
+        result = ipc_recv(sock, self, IPC_SUPERVISOR, ret, NULL);
+        if (result == -EAGAIN)
+            uv_run(&t.supervisor.loop, UV_RUN_ONCE);
+    }
+    if (result != 1 || ret->header.type != type)
+        fprintf(stderr, "wanted %s, got %s\n", ipc_type_name(type),
+                result == 1 ? ipc_type_name(ret->header.type) : "nothing");
+    assert(result == 1 && ret->header.type == type);
+}
+
+static uint64_t ask(enum ipc_type type, const void *body, int fd)
+{
+    assert(ipc_send(t.api, type, ++t.id, body, &fd, fd >= 0, NULL) == 0);
+    return t.id;
+}
+
+static uint64_t ask_name(enum ipc_type type, const char *name)
+{
+    struct msg_sandbox_name body = {0};
+    IPC_SET_TEXT(body.name, name);
+    cleanup_fd int fd = type == IPC_TASK_START ? fd_sealed("prompt", "p", 1, NULL) : -1;
+    return ask(type, &body, fd);
+}
+
+static uint64_t ask_exec(const char *name, bool is_clone)
+{
+    struct msg_exec body = {.is_clone = is_clone};
+    IPC_SET_TEXT(body.name, name);
+    cleanup_fd int fd = fd_sealed("spec", "s", 1, NULL);
+    return ask(IPC_EXEC, &body, fd);
+}
+
+static void expect_status(uint64_t id, enum ipc_status code, const char *text)
+{
+    cleanup_ipc_message struct ipc_message message;
+    next(t.api, IPC_API, IPC_STATUS, &message);
+    const struct msg_status *body = IPC_BODY(&message, msg_status);
+    if (message.header.id != id || body->code != (int32_t)code || strcmp(body->text, text) != 0)
+        fprintf(stderr, "id %d code %d: %s\n", (int)message.header.id, body->code, body->text);
+    assert(message.header.id == id && body->code == (int32_t)code);
+    assert(strcmp(body->text, text) == 0);
+}
+
+static void expect(enum ipc_type type, uint64_t id, size_t fds)
+{
+    cleanup_ipc_message struct ipc_message message;
+    next(t.api, IPC_API, type, &message);
+    assert(message.header.id == id && message.fd_count == fds);
+}
+
+/* -------------------------------------------------------------------------- what init does */
+
+static struct fake_instance *init_is_started(const char *name)
+{
+    int64_t until = clock_monotonic_ms() + 20000;
+    struct fake_instance *init;
+    while (!(init = fake_find(name)) && clock_monotonic_ms() < until)
+        uv_run(&t.supervisor.loop, UV_RUN_ONCE);
+    assert(init);
+    return init;
+}
+
+static struct fake_instance *init_gets_ready(const char *name)
+{
+    struct fake_instance *init = init_is_started(name);
+    struct msg_init_state state = {.task = TASK_NONE};
+    IPC_SET_TEXT(state.boot_id, init->boot_id);
+    int fds[4] = {0, 0, 0, 0};
+    assert(ipc_send(init->socket, IPC_INIT_STATE, 0, &state, fds, 4, NULL) == 0);
+    return init;
+}
+
+/* Takes the request to run something and says that it runs; returns its number. */
+static uint64_t init_starts(const struct fake_instance *init, enum ipc_type type)
+{
+    cleanup_ipc_message struct ipc_message message;
+    next(init->socket, IPC_INIT, type, &message);
+    struct msg_init_started started = {.pid = 5};
+    int fds[2] = {0, 0};
+    assert(ipc_send(init->socket, IPC_INIT_STARTED, message.header.id, &started, fds,
+                    type == IPC_INIT_EXEC ? 2 : 0, NULL) == 0);
+    return message.header.id;
+}
+
+static void init_ends(const struct fake_instance *init, enum ipc_type type, uint64_t number)
+{
+    struct msg_init_ended ended = {.exec = number, .end = {.kind = TASK_END_EXITED}};
+    assert(ipc_send(init->socket, type, 0, &ended, NULL, 0, NULL) == 0);
+}
+
+/* INIT_STOP arrives, after what else it is sent; it exits. */
+static void init_stops(struct fake_instance *init, bool had_task)
+{
+    cleanup_ipc_message struct ipc_message message;
+    if (had_task) {
+        next(init->socket, IPC_INIT, IPC_INIT_TASK_CANCEL, &message);
+        ipc_message_close(&message);
+    }
+    next(init->socket, IPC_INIT, IPC_INIT_STOP, &message);
+    fake_end(init);
+}
+
+static bool exists(const char *format, const char *name)
+{
+    char path[256];
+    struct stat st;
+    snprintf(path, sizeof(path), format, name);
+    return fstatat(t.supervisor.state_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static struct meta read_meta(const char *name)
+{
+    struct meta meta;
+    struct err err = {0};
+    cleanup_fd int folder =
+        openat(t.supervisor.sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert(folder >= 0 && meta_read(folder, name, &meta, &err) == 0);
+    return meta;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    cleanup_fd int fd =
+        openat(t.supervisor.state_fd, path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    assert(fd >= 0 && fd_write_all(fd, text, strlen(text)) == 0);
+}
+
+static void remove_sandbox(const char *name)
+{
+    uint64_t id = ask_name(IPC_SANDBOX_REMOVE, name);
+    struct fake_instance *init = fake_find(name);
+    if (init)
+        init_stops(init, table_find(&t.supervisor, name)->meta.task == TASK_RUNNING);
+    expect_status(id, IPC_STATUS_OK, "");
+    assert(!table_find(&t.supervisor, name) && !exists("sandboxes/%s", name));
+}
+
+/* -------------------------------------------------------------------------------- promises */
+
+static void test_one_start_for_many_requests(void)
+{
+    fake_starts = 0;
+    uint64_t ids[3];
+    for (int i = 0; i < 3; i++)
+        ids[i] = ask_exec("many", false);
+    struct fake_instance *init = init_gets_ready("many");
+    for (int i = 0; i < 3; i++) {
+        uint64_t number = init_starts(init, IPC_INIT_EXEC);
+        expect(IPC_RUN_STARTED, ids[i], 2);
+        init_ends(init, IPC_INIT_EXEC_ENDED, number);
+        expect(IPC_RUN_ENDED, ids[i], 0);
+    }
+    assert(fake_starts == 1 && read_meta("many").lease.pid == init->pid);
+    remove_sandbox("many");
+    assert(t.supervisor.instance_count == 0);
+}
+
+static void test_a_failed_start_leaves_nothing(void)
+{
+    uint64_t first = ask_exec("fails", false);
+    uint64_t second = ask_exec("fails", false);
+    struct fake_instance *init = init_is_started("fails");
+    struct msg_status status = {.code = ENOMEM};
+    IPC_SET_TEXT(status.text, "no room");
+    assert(ipc_send(init->socket, IPC_INIT_FAILED, 0, &status, NULL, 0, NULL) == 0);
+    expect_status(first, IPC_STATUS_FAILED, "The sandbox cannot be started: no room");
+    expect_status(second, IPC_STATUS_FAILED, "The sandbox cannot be started: no room");
+    assert(!table_find(&t.supervisor, "fails") && !exists("sandboxes/%s", "fails"));
+    assert(t.supervisor.instance_count == 0);
+}
+
+static void test_a_stop_is_in_its_place_in_the_queue(void)
+{
+    uint64_t first = ask_exec("order", false);
+    uint64_t stop = ask_name(IPC_SANDBOX_STOP, "order");
+    uint64_t second = ask_exec("order", false);
+    struct fake_instance *init = init_gets_ready("order");
+    init_starts(init, IPC_INIT_EXEC);
+    expect(IPC_RUN_STARTED, first, 2);
+    init_stops(init, false);
+    expect(IPC_RUN_ENDED, first, 0); /* killed by the stop */
+    expect_status(stop, IPC_STATUS_OK, "");
+    init = init_gets_ready("order");
+    init_ends(init, IPC_INIT_EXEC_ENDED, init_starts(init, IPC_INIT_EXEC));
+    expect(IPC_RUN_STARTED, second, 2);
+    expect(IPC_RUN_ENDED, second, 0);
+    remove_sandbox("order");
+}
+
+/* Clones into `name`, as git that ended well would. */
+static struct fake_instance *clone_into(const char *name)
+{
+    uint64_t id = ask_exec(name, true);
+    struct fake_instance *init = init_gets_ready(name);
+    uint64_t number = init_starts(init, IPC_INIT_EXEC);
+    expect(IPC_RUN_STARTED, id, 2);
+    assert(read_meta(name).is_cloning && !read_meta(name).is_cloned);
+    init_ends(init, IPC_INIT_EXEC_ENDED, number);
+    expect(IPC_RUN_ENDED, id, 0);
+    assert(read_meta(name).is_cloned && !read_meta(name).is_cloning);
+    assert(exists("sandboxes/%s/base.git", name) && !exists("sandboxes/%s/base.new", name));
+    return init;
+}
+
+static void test_a_task_from_start_to_end(void)
+{
+    expect_status(ask_name(IPC_TASK_START, "task"), IPC_STATUS_CONFLICT,
+                  "Clone a repository first");
+    struct fake_instance *init = clone_into("task");
+    write_file("sandboxes/task/task/outcome.json", "of the last task");
+    uint64_t id = ask_name(IPC_TASK_START, "task");
+    init_starts(init, IPC_INIT_TASK);
+    assert(!exists("sandboxes/%s/task/outcome.json", "task"));
+    assert(read_meta("task").task == TASK_RUNNING);
+    expect_status(id, IPC_STATUS_OK, "");
+    expect_status(ask_name(IPC_TASK_START, "task"), IPC_STATUS_CONFLICT,
+                  "A task is already running");
+    expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "task"), 0);
+    write_file("sandboxes/task/task/end.json", "{}");
+    write_file("sandboxes/task/task/stdout.log", "");
+    write_file("sandboxes/task/task/stderr.log", "");
+    init_ends(init, IPC_INIT_TASK_ENDED, 0);
+    expect(IPC_TASK_FINISHED, 0, 4);
+    assert(read_meta("task").task == TASK_ENDED);
+    expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "task"), 4);
+    expect_status(ask_name(IPC_TASK_CANCEL, "task"), IPC_STATUS_CONFLICT, "No task is running");
+    remove_sandbox("task");
+}
+
+static void test_a_task_whose_instance_dies_is_lost(void)
+{
+    struct fake_instance *init = clone_into("lost");
+    uint64_t id = ask_name(IPC_TASK_START, "lost");
+    init_starts(init, IPC_INIT_TASK);
+    expect_status(id, IPC_STATUS_OK, "");
+    uint64_t cancel = ask_name(IPC_TASK_CANCEL, "lost");
+    cleanup_ipc_message struct ipc_message message;
+    next(init->socket, IPC_INIT, IPC_INIT_TASK_CANCEL, &message);
+    fake_end(init);
+    expect_status(cancel, IPC_STATUS_OK, "");
+    assert(read_meta("lost").task == TASK_LOST && read_meta("lost").lease.pid == 0);
+    remove_sandbox("lost");
+}
+
+static void test_unknown_names_are_not_made(void)
+{
+    expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "nobody"), 0);
+    expect_status(ask_name(IPC_SANDBOX_GET, "nobody"), IPC_STATUS_NOT_FOUND,
+                  "There is no sandbox nobody");
+    expect_status(ask_name(IPC_SANDBOX_REMOVE, "nobody"), IPC_STATUS_NOT_FOUND,
+                  "There is no sandbox nobody");
+    struct msg_diff diff = {0};
+    IPC_SET_TEXT(diff.name, "nobody");
+    expect_status(ask(IPC_DIFF, &diff, -1), IPC_STATUS_BAD_GATEWAY,
+                  "There is no repository: clone one first");
+    assert(!exists("sandboxes/%s", "nobody"));
+}
+
+/* ----------------------------------------------------------------- what a start finds */
+
+static void leave_sandbox(const char *name, pid_t pid)
+{
+    char path[128];
+    struct meta meta = {.agent = "fake", .image = "fake", .task = TASK_RUNNING};
+    snprintf(meta.name, sizeof(meta.name), "%s", name);
+    meta.lease = (struct meta_lease){pid, 1, 3, "boot"};
+    snprintf(path, sizeof(path), "%s/task", name);
+    assert(mkdirat(t.supervisor.sandboxes_fd, name, 0700) == 0);
+    assert(mkdirat(t.supervisor.sandboxes_fd, path, 0755) == 0);
+    cleanup_fd int folder =
+        openat(t.supervisor.sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert(meta_write(folder, &meta, NULL) == 0);
+}
+
+static void test_what_a_dead_supervisor_left(void)
+{
+    struct err err = {0};
+    leave_sandbox("gone", 99);
+    leave_sandbox("done", 98);
+    write_file("sandboxes/done/task/exit-code", "0\n");
+    assert(mkdirat(t.supervisor.sandboxes_fd, "half", 0700) == 0);
+    assert(recover_state(&t.supervisor, &err) == 0);
+    assert(read_meta("gone").task == TASK_LOST && read_meta("gone").lease.pid == 0);
+    assert(read_meta("done").task == TASK_ENDED && read_meta("done").lease.pid == 0);
+    assert(!exists("sandboxes/%s", "half") && !table_find(&t.supervisor, "half"));
+    remove_sandbox("gone");
+    remove_sandbox("done");
+}
+
+static void test_a_newer_record_is_refused(void)
+{
+    struct err err = {0};
+    assert(mkdirat(t.supervisor.sandboxes_fd, "newer", 0700) == 0);
+    write_file("sandboxes/newer/meta.json", "{\"schema\": 99}");
+    assert(recover_state(&t.supervisor, &err) == -EPROTONOSUPPORT);
+    assert(strstr(err.message, "newer Paddock"));
+}
+
+/* ----------------------------------------------------------------------------------- main */
+
+static void set_up(void)
+{
+    static const char agent[] = "{\"image\": \"fake\", \"command\": [\"/bin/a\", \"${PROMPT}\"], "
+                                "\"env\": {}, \"rules\": [], \"outcome\": \"exit-code\"}";
+    struct err err = {0};
+    int pair[2];
+    snprintf(t.path, sizeof(t.path), "/tmp/test-table-XXXXXX");
+    assert(mkdtemp(t.path));
+    char text[256];
+    int len = snprintf(text, sizeof(text),
+                       "{\"state_dir\": \"%s/state\", \"default_agent\": \"fake\"}", t.path);
+    assert(config_parse("test", text, (size_t)len, t.path, &t.config, &err) == 0);
+    struct supervisor *supervisor = &t.supervisor;
+    supervisor->config = &t.config;
+    supervisor->host = fake_host();
+    supervisor->jail_fd = STDIN_FILENO;
+    assert(uv_loop_init(&supervisor->loop) == 0 && state_open(supervisor, &err) == 0);
+    supervisor->recipes_fd = supervisor->state_fd;
+    supervisor->ca_pem = BUF_INIT(100);
+    assert(buf_append_string(&supervisor->ca_pem, "pem") == 0);
+    static const char *const folders[] = {"fake", "images", "images/fake", "images/fake/rootfs"};
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        assert(mkdirat(supervisor->state_fd, folders[i], 0700) == 0);
+    write_file("fake/agent.json", agent);
+    write_file("images/fake/image.json",
+               "{\"schema\":1,\"name\":\"fake\",\"digest\":\"0\",\"built\":1,\"size_bytes\":1}");
+    assert(ipc_pair(pair, &err) == 0);
+    struct channel_owner owner = {supervisor, on_api, on_broken};
+    supervisor->api.channel = channel_open(&supervisor->loop, pair[0], IPC_API, &owner);
+    t.api = pair[1];
+    t.tick = event_timer(&supervisor->loop, 5, 5, on_tick, NULL);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int kind, struct FTW *ftw)
+{
+    (void)st;
+    (void)kind;
+    (void)ftw;
+    return remove(path);
+}
+
+int main(void)
+{
+    if (geteuid() != 0)
+        return 77; /* files are given to the agent's uid */
+    log_init("test", LOG_ERROR + 1);
+    set_up();
+    test_one_start_for_many_requests();
+    test_a_failed_start_leaves_nothing();
+    test_a_stop_is_in_its_place_in_the_queue();
+    test_a_task_from_start_to_end();
+    test_a_task_whose_instance_dies_is_lost();
+    test_unknown_names_are_not_made();
+    test_what_a_dead_supervisor_left();
+    test_a_newer_record_is_refused();
+    return nftw(t.path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
+}
