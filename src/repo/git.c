@@ -8,7 +8,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -40,7 +39,7 @@ static const char *const fixed_environment[] = {
 #define PLACE_VARIABLES 3
 
 static int build_environment(const struct git_place *place, struct buf *text,
-                             char *ret[ARRAY_LEN(fixed_environment) + PLACE_VARIABLES + 1])
+                             const char *ret[ARRAY_LEN(fixed_environment) + PLACE_VARIABLES + 1])
 {
     const struct {
         const char *name, *value;
@@ -60,7 +59,7 @@ static int build_environment(const struct git_place *place, struct buf *text,
     }
     size_t n = 0;
     for (; n < ARRAY_LEN(fixed_environment); n++)
-        ret[n] = (char *)(uintptr_t)fixed_environment[n];
+        ret[n] = fixed_environment[n];
     for (size_t i = 0; i < count; i++)
         ret[n++] = text->data + offsets[i];
     ret[n] = NULL;
@@ -68,9 +67,14 @@ static int build_environment(const struct git_place *place, struct buf *text,
 }
 
 /* posix_spawn(3) with the three standard descriptors and, for a work tree, its folder. */
-static int spawn(const struct git_place *place, char *const *argv, char *const *environment,
-                 const int fds[3], pid_t *ret_pid)
+static int spawn(const struct git_place *place, const char *const *argv,
+                 const char *const *environment, const int fds[3], pid_t *ret_pid)
 {
+    /* It changes neither, in spite of its types. */
+    const union {
+        const char *const *given;
+        char *const *wanted;
+    } arguments = {argv}, variables = {environment};
     posix_spawn_file_actions_t actions;
     posix_spawnattr_t attributes;
     sigset_t defaults;
@@ -85,7 +89,8 @@ static int spawn(const struct git_place *place, char *const *argv, char *const *
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
-    int r = posix_spawn(ret_pid, GIT_PATH, &actions, &attributes, argv, environment);
+    int r =
+        posix_spawn(ret_pid, GIT_PATH, &actions, &attributes, arguments.wanted, variables.wanted);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);
     return -r;
@@ -94,14 +99,14 @@ static int spawn(const struct git_place *place, char *const *argv, char *const *
 int git_start(const struct git_place *place, const char *const *args, int stdin_fd,
               struct git_process *ret, struct err *err)
 {
-    char *argv[MAX_ARGS + 2] = {(char *)(uintptr_t) "git"};
+    const char *argv[MAX_ARGS + 2] = {"git"};
     for (size_t i = 0; args[i]; i++) {
         if (i == MAX_ARGS)
             return err_set(err, E2BIG, "git: too many arguments");
-        argv[i + 1] = (char *)(uintptr_t)args[i];
+        argv[i + 1] = args[i];
     }
     cleanup_buf struct buf text = BUF_INIT(LIMIT_REPO_PATHS_BYTES);
-    char *environment[ARRAY_LEN(fixed_environment) + PLACE_VARIABLES + 1];
+    const char *environment[ARRAY_LEN(fixed_environment) + PLACE_VARIABLES + 1];
     int r = build_environment(place, &text, environment);
     if (r < 0)
         return err_errno(err, -r, "git: cannot build the environment");

@@ -205,7 +205,7 @@ static int copy_shared_indexes(int from_fd, int to_fd, struct err *err)
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
         return err_set(err, EINVAL, "the git folder cannot be read");
-    fd = -1;
+    TAKE_FD(fd);
     int r = 0;
     const struct dirent *entry;
     for (int n = 0; r == 0 && (entry = readdir(dir));) {
@@ -223,8 +223,9 @@ static int copy_shared_indexes(int from_fd, int to_fd, struct err *err)
 static int make_config(const struct repo_scratch *scratch, int git_fd, int view_fd,
                        bool *ret_sha256, struct err *err)
 {
-    static const char *const args[] = {
-        "config", "--file", "-", "--no-includes", "-z", "--get-regexp", REPO_CONFIG_PATTERN, NULL};
+    static const char pattern[] = REPO_CONFIG_PATTERN;
+    static const char *const args[] = {"config", "--file",       "-",     "--no-includes",
+                                       "-z",     "--get-regexp", pattern, NULL};
     const struct git_place nowhere = {.git_dir = scratch->exec_path,
                                       .exec_path = scratch->exec_path};
     cleanup_fd int fd = fd_open_beneath(git_fd, "config", O_RDONLY, 0, true, err);
