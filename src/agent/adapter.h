@@ -7,16 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "agent/agent.h"
 #include "task/record.h"
 #include "util/buf.h"
 #include "util/err.h"
-
-struct agent_input {
-    const char *agent_name; /* for messages */
-    const struct task_end *end;
-    int stdout_fd; /* -1: no such file */
-    int stderr_fd;
-};
 
 /* What the adapter found. The text may hold any bytes; it is made UTF-8 and cut afterwards. */
 struct agent_verdict {
@@ -28,7 +22,7 @@ struct agent_verdict {
 struct agent_adapter {
     const char *name;
     /* 0, or a negative errno when the files cannot be read. Blocks on the files only. */
-    int (*judge)(const struct agent_input *input, struct agent_verdict *ret, struct err *err);
+    int (*judge)(const struct agent_ended *task, struct agent_verdict *ret, struct err *err);
 };
 
 extern const struct agent_adapter agent_adapter_claude;
@@ -42,5 +36,5 @@ void agent_adapter_names(char *ret, size_t size);
 int agent_append_tail(int fd, size_t max, struct buf *ret, struct err *err);
 
 /* The failure of an agent that told nothing itself: "<agent> exited with N: <end of stderr>". */
-int agent_judge_by_stderr(const struct agent_input *input, struct agent_verdict *ret,
+int agent_judge_by_stderr(const struct agent_ended *task, struct agent_verdict *ret,
                           struct err *err);

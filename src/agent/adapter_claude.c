@@ -97,17 +97,17 @@ static int claude_take(struct agent_verdict *ret, const struct scan_value *value
     return buf_append(&ret->text, buf_text(&value->text), value->text.len);
 }
 
-static int claude_incomplete(const struct agent_input *input, const struct scan_value *event,
+static int claude_incomplete(const struct agent_ended *task, const struct scan_value *event,
                              struct agent_verdict *ret)
 {
     int r = buf_appendf(&ret->text, "%s ended without a complete answer (stop_reason %s, ",
-                        input->agent_name, claude_word(&event[STOP_REASON]));
+                        task->agent_name, claude_word(&event[STOP_REASON]));
     if (r == 0 && !claude_is(&event[TERMINAL_REASON], "completed"))
         r = buf_appendf(&ret->text, "terminal_reason %s, ", claude_word(&event[TERMINAL_REASON]));
-    return r == 0 ? buf_appendf(&ret->text, "exit %d)", input->end->code) : r;
+    return r == 0 ? buf_appendf(&ret->text, "exit %d)", task->end->code) : r;
 }
 
-static int claude_judge_event(const struct agent_input *input, const struct scan_value *event,
+static int claude_judge_event(const struct agent_ended *task, const struct scan_value *event,
                               struct agent_verdict *ret)
 {
     if (event[IS_ERROR].kind == SCAN_TRUE) {
@@ -115,26 +115,26 @@ static int claude_judge_event(const struct agent_input *input, const struct scan
         for (size_t i = 0; i < ARRAY_LEN(texts); i++)
             if (event[texts[i]].kind == SCAN_STRING && event[texts[i]].text.len)
                 return claude_take(ret, &event[texts[i]]);
-        return buf_appendf(&ret->text, "%s reported an error without a text", input->agent_name);
+        return buf_appendf(&ret->text, "%s reported an error without a text", task->agent_name);
     }
     if (!claude_is(&event[STOP_REASON], "end_turn") ||
-        !claude_is(&event[TERMINAL_REASON], "completed") || input->end->code != 0)
-        return claude_incomplete(input, event, ret);
+        !claude_is(&event[TERMINAL_REASON], "completed") || task->end->code != 0)
+        return claude_incomplete(task, event, ret);
     ret->is_success = true;
     return event[RESULT].kind == SCAN_STRING ? claude_take(ret, &event[RESULT]) : 0;
 }
 
-static int claude_judge_nothing(const struct agent_input *input, struct agent_verdict *ret,
+static int claude_judge_nothing(const struct agent_ended *task, struct agent_verdict *ret,
                                 struct err *err)
 {
-    if (input->end->log_cut & 1)
+    if (task->end->log_cut & 1)
         return buf_appendf(&ret->text,
                            "%s exited with %d, and its output was cut at %lld MiB before a result",
-                           input->agent_name, input->end->code, LIMIT_TASK_LOG_BYTES >> 20);
-    return agent_judge_by_stderr(input, ret, err);
+                           task->agent_name, task->end->code, LIMIT_TASK_LOG_BYTES >> 20);
+    return agent_judge_by_stderr(task, ret, err);
 }
 
-static int claude_judge(const struct agent_input *input, struct agent_verdict *ret, struct err *err)
+static int claude_judge(const struct agent_ended *task, struct agent_verdict *ret, struct err *err)
 {
     struct claude *claude = calloc(1, sizeof(*claude));
     if (!claude)
@@ -144,11 +144,11 @@ static int claude_judge(const struct agent_input *input, struct agent_verdict *r
             claude->lines[line][field].text.max =
                 field == RESULT || field == ERRORS ? LIMIT_AGENT_VALUE_BYTES : CLAUDE_WORD_BYTES;
     scan_init(&claude->scan, claude_paths, claude->lines[0], FIELD_COUNT);
-    int r = claude_read(claude, input->stdout_fd, err);
+    int r = claude_read(claude, task->stdout_fd, err);
     if (r == 0 && claude->has_result)
-        r = claude_judge_event(input, claude->lines[!claude->current], ret);
+        r = claude_judge_event(task, claude->lines[!claude->current], ret);
     else if (r == 0)
-        r = claude_judge_nothing(input, ret, err);
+        r = claude_judge_nothing(task, ret, err);
     for (int line = 0; line < 2; line++)
         for (int field = 0; field < FIELD_COUNT; field++)
             buf_free(&claude->lines[line][field].text);

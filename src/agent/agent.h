@@ -35,10 +35,19 @@ const char *agent_adapter(const struct agent *agent);
 int agent_encode_spec(const struct agent *agent, const char *(*lookup)(void *ctx, const char *name),
                       void *ctx, struct buf *ret, struct err *err);
 
+/* A task that ended. The descriptors stay the caller's; -1: there is no such file. */
+struct agent_ended {
+    const char *adapter;    /* name of the outcome adapter */
+    const char *agent_name; /* for messages */
+    const char *hint;       /* "", or what to set: no model could be reached without it */
+    const struct task_end *end;
+    int stdout_fd;
+    int stderr_fd;
+};
+
 /* Judges a task that ended: reads the logs from their start to their end, with bounded memory, and
- * writes outcome.json's text: {"state":"succeeded","result":"..."} or {"state":"failed","error":
- * "..."} with the fields of struct task_end beside ("exitCode", "oomKills", ...). `hint` (may be
- * "") is added to an error when no model could be reached. Blocks on the files only. Used by api.
- * -ENOENT: no such adapter. */
-int agent_outcome(const char *adapter, const char *agent_name, const struct task_end *end,
-                  int stdout_fd, int stderr_fd, const char *hint, struct buf *ret, struct err *err);
+ * appends outcome.json's text: {"state":"succeeded","result":"..."} or {"state":"failed","error":
+ * "..."} with the fields of struct task_end beside ("exitCode", "oomKills", ...). The hint is added
+ * to an error of the agent's own. Blocks on the files only. Used by api. -ENOENT: no such adapter.
+ */
+int agent_outcome(const struct agent_ended *task, struct buf *ret, struct err *err);

@@ -73,39 +73,39 @@ int agent_append_tail(int fd, size_t max, struct buf *ret, struct err *err)
     return r < 0 ? err_errno(err, -r, "cannot keep the task's output") : 0;
 }
 
-int agent_judge_by_stderr(const struct agent_input *input, struct agent_verdict *ret,
+int agent_judge_by_stderr(const struct agent_ended *task, struct agent_verdict *ret,
                           struct err *err)
 {
-    int r = buf_appendf(&ret->text, "%s exited with %d: ", input->agent_name, input->end->code);
+    int r = buf_appendf(&ret->text, "%s exited with %d: ", task->agent_name, task->end->code);
     if (r < 0)
         return err_errno(err, -r, "cannot keep the error");
-    return agent_append_tail(input->stderr_fd, LIMIT_STDERR_TAIL, &ret->text, err);
+    return agent_append_tail(task->stderr_fd, LIMIT_STDERR_TAIL, &ret->text, err);
 }
 
-static int agent_judge_signal(const struct agent_input *input, struct agent_verdict *ret)
+static int agent_judge_signal(const struct agent_ended *task, struct agent_verdict *ret)
 {
-    const char *name = sigabbrev_np(input->end->code);
-    return buf_appendf(&ret->text, "%s was ended by signal %d (SIG%s)", input->agent_name,
-                       input->end->code, name ? name : "?");
+    const char *name = sigabbrev_np(task->end->code);
+    return buf_appendf(&ret->text, "%s was ended by signal %d (SIG%s)", task->agent_name,
+                       task->end->code, name ? name : "?");
 }
 
-static int agent_judge_oom(const struct agent_input *input, struct agent_verdict *ret)
+static int agent_judge_oom(const struct agent_ended *task, struct agent_verdict *ret)
 {
-    int64_t limit = input->end->memory_limit;
+    int64_t limit = task->end->memory_limit;
     if (limit <= 0)
-        return buf_appendf(&ret->text, "%s ran out of memory", input->agent_name);
+        return buf_appendf(&ret->text, "%s ran out of memory", task->agent_name);
     return buf_appendf(&ret->text, "%s ran out of memory: the sandbox's limit is %" PRId64 " MiB",
-                       input->agent_name, limit >> 20);
+                       task->agent_name, limit >> 20);
 }
 
 /* Why the task failed where that is not for the adapter to say. */
-static int agent_judge_end(const struct agent_input *input, struct agent_verdict *ret,
+static int agent_judge_end(const struct agent_ended *task, struct agent_verdict *ret,
                            struct err *err)
 {
     int r = -EINVAL;
-    switch ((enum task_end_kind)input->end->kind) {
+    switch ((enum task_end_kind)task->end->kind) {
     case TASK_END_SIGNALED:
-        r = agent_judge_signal(input, ret);
+        r = agent_judge_signal(task, ret);
         break;
     case TASK_END_CANCELLED:
         r = buf_appendf(&ret->text, "the task was cancelled");
@@ -114,11 +114,11 @@ static int agent_judge_end(const struct agent_input *input, struct agent_verdict
         r = buf_appendf(&ret->text, "the task's deadline passed");
         break;
     case TASK_END_OOM:
-        r = agent_judge_oom(input, ret);
+        r = agent_judge_oom(task, ret);
         break;
     case TASK_END_FAILED:
-        r = buf_appendf(&ret->text, "%s could not be started: %s", input->agent_name,
-                        strerrordesc_np(input->end->code) ?: "unknown error");
+        r = buf_appendf(&ret->text, "%s could not be started: %s", task->agent_name,
+                        strerrordesc_np(task->end->code) ?: "unknown error");
         break;
     case TASK_END_NONE:
     case TASK_END_EXITED:
@@ -196,20 +196,18 @@ static int agent_write_fitting(struct agent_verdict *verdict, const struct task_
     return r < 0 ? err_errno(err, -r, "cannot write the outcome") : 0;
 }
 
-int agent_outcome(const char *adapter, const char *agent_name, const struct task_end *end,
-                  int stdout_fd, int stderr_fd, const char *hint, struct buf *ret, struct err *err)
+int agent_outcome(const struct agent_ended *task, struct buf *ret, struct err *err)
 {
-    const struct agent_adapter *found = agent_adapter_find(adapter);
-    if (!found)
-        return err_set(err, ENOENT, "no outcome adapter is called \"%s\"", adapter);
-    struct agent_input input = {agent_name, end, stdout_fd, stderr_fd};
+    const struct agent_adapter *adapter = agent_adapter_find(task->adapter);
+    if (!adapter)
+        return err_set(err, ENOENT, "no outcome adapter is called \"%s\"", task->adapter);
     struct agent_verdict verdict = {.text = BUF_INIT(LIMIT_AGENT_VALUE_BYTES + ERR_MESSAGE_MAX)};
-    int r = end->kind == TASK_END_EXITED ? found->judge(&input, &verdict, err)
-                                         : agent_judge_end(&input, &verdict, err);
-    if (r == 0 && !verdict.is_success && end->kind == TASK_END_EXITED && hint[0])
-        r = buf_appendf(&verdict.text, "\n%s", hint);
+    bool is_own_end = task->end->kind == TASK_END_EXITED;
+    int r = is_own_end ? adapter->judge(task, &verdict, err) : agent_judge_end(task, &verdict, err);
+    if (r == 0 && !verdict.is_success && is_own_end && task->hint[0])
+        r = buf_appendf(&verdict.text, "\n%s", task->hint);
     if (r == 0)
-        r = agent_write_fitting(&verdict, end, ret, err);
+        r = agent_write_fitting(&verdict, task->end, ret, err);
     buf_free(&verdict.text);
     return r;
 }

@@ -81,7 +81,7 @@ static void scan_append_path(struct scan *scan, const char *data, size_t len)
             scan->path[at - 1] = '\x01';
             return;
         }
-        scan->path[at++] = strchr(".[]", data[i]) ? '\x01' : data[i];
+        scan->path[at++] = strchr(".[]", data[i]) ? (char)1 : data[i];
         scan->path[at] = '\0';
     }
 }

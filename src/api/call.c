@@ -68,8 +68,9 @@ void call_failed(struct api_call *call, const char *format, ...)
 
 void call_status(struct api_call *call, const struct msg_status *status)
 {
-    const char *text = IPC_TEXT(status->text);
-    struct buf errors = {.data = (char *)(uintptr_t)text, .len = strlen(text)};
+    char text[MSG_TEXT];
+    snprintf(text, sizeof(text), "%s", IPC_TEXT(status->text));
+    struct buf errors = {.data = text, .len = strlen(text)};
     switch ((enum ipc_status)status->code) {
     case IPC_STATUS_BAD_REQUEST:
         call_text(call, 400, text);

@@ -58,8 +58,15 @@ static int outcome_judge(const struct msg_task_state *state, const int *fds, str
     r = task_end_read(buf_text(&text), text.len, &end, err);
     if (r < 0)
         return r;
-    return agent_outcome(IPC_TEXT(state->adapter), IPC_TEXT(state->agent), &end, fds[STDOUT_LOG],
-                         fds[STDERR_LOG], IPC_TEXT(state->hint), ret, err);
+    struct agent_ended task = {
+        .adapter = IPC_TEXT(state->adapter),
+        .agent_name = IPC_TEXT(state->agent),
+        .hint = IPC_TEXT(state->hint),
+        .end = &end,
+        .stdout_fd = fds[STDOUT_LOG],
+        .stderr_fd = fds[STDERR_LOG],
+    };
+    return agent_outcome(&task, ret, err);
 }
 
 /* A write that is torn (full disk, power) leaves what does not parse, and is judged again. */

@@ -130,8 +130,9 @@ static bool request_has_only(const struct json *json, const char *const *keys, s
 
 static bool request_argv(const struct json *argv, struct spec *spec)
 {
-    if (json_type(argv) != JSON_ARRAY || json_count(argv) == 0 ||
-        json_count(argv) > LIMIT_SPEC_STRINGS)
+    const char *program = json_text(json_at(argv, 0));
+    if (json_type(argv) != JSON_ARRAY || json_count(argv) > LIMIT_SPEC_STRINGS || !program ||
+        !program[0])
         return false;
     for (size_t i = 0; i < json_count(argv); i++) {
         spec->argv[i] = json_text(json_at(argv, i));
@@ -139,7 +140,7 @@ static bool request_argv(const struct json *argv, struct spec *spec)
             return false;
     }
     spec->argc = (uint32_t)json_count(argv);
-    return spec->argv[0][0] != '\0';
+    return true;
 }
 
 static bool request_user(const struct json *user, uint32_t *ret)

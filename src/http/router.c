@@ -68,7 +68,9 @@ static int http_decode(const char *data, size_t len, struct buf *ret)
 {
     buf_clear(ret);
     for (size_t i = 0; i < len; i++) {
-        char c = data[i] == '+' ? ' ' : data[i];
+        char c = data[i];
+        if (c == '+')
+            c = ' ';
         if (c == '%') {
             int high = i + 2 < len ? http_hex(data[i + 1]) : -1;
             int low = i + 2 < len ? http_hex(data[i + 2]) : -1;

@@ -24,7 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct task_end end = {.kind = TASK_END_EXITED, .code = data[0] & 1};
     cleanup_buf struct buf outcome = BUF_INIT(LIMIT_OUTCOME_BYTES);
     struct err err;
-    assert(agent_outcome("claude-stream-json", "claude", &end, fd, fd, "", &outcome, &err) == 0);
+    struct agent_ended task = {"claude-stream-json", "claude", "", &end, fd, fd};
+    assert(agent_outcome(&task, &outcome, &err) == 0);
     cleanup_json struct json *json = NULL;
     assert(json_parse(outcome.data, outcome.len, JSON_STRICT, &json, &err) == 0);
     const char *state = json_text(json_get(json, "state"));

@@ -36,7 +36,8 @@ static struct json *judge_bytes(const char *adapter, const struct task_end *end,
     cleanup_fd int stderr_fd = file_of(errors, strlen(errors));
     cleanup_buf struct buf text = BUF_INIT(LIMIT_OUTCOME_BYTES);
     struct err err = {0};
-    int r = agent_outcome(adapter, "claude", end, stdout_fd, stderr_fd, "", &text, &err);
+    struct agent_ended task = {adapter, "claude", "", end, stdout_fd, stderr_fd};
+    int r = agent_outcome(&task, &text, &err);
     if (r < 0)
         fprintf(stderr, "%s\n", err.message);
     assert(r == 0);
@@ -257,14 +258,14 @@ static void test_a_hint_is_added_to_failures_only(void)
 {
     cleanup_buf struct buf text = BUF_INIT(LIMIT_OUTCOME_BYTES);
     cleanup_fd int good = file_of(GOOD_EVENT, strlen(GOOD_EVENT));
-    assert(agent_outcome("claude-stream-json", "claude", &exited, good, -1, "Set X", &text, NULL) ==
-           0);
-    assert(!strstr(text.data, "Set X"));
+    struct agent_ended task = {"claude-stream-json", "claude", "Set X", &exited, good, -1};
+    assert(agent_outcome(&task, &text, NULL) == 0 && !strstr(text.data, "Set X"));
     buf_clear(&text);
-    assert(agent_outcome("claude-stream-json", "claude", &exited, -1, -1, "Set X", &text, NULL) ==
-           0);
+    task.stdout_fd = -1;
+    assert(agent_outcome(&task, &text, NULL) == 0);
     assert(strstr(text.data, "claude exited with 0: \\nSet X"));
-    assert(agent_outcome("none", "claude", &exited, -1, -1, "", &text, NULL) == -ENOENT);
+    task.adapter = "none";
+    assert(agent_outcome(&task, &text, NULL) == -ENOENT);
 }
 
 int main(void)
