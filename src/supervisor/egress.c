@@ -216,7 +216,8 @@ static void egress_give_secret(struct supervisor *supervisor, const struct ipc_m
         channel_send(supervisor->egress.channel, IPC_SECRET, message->header.id, NULL, &fd, 1);
         return;
     }
-    struct msg_status status = {.code = IPC_STATUS_NOT_FOUND};
+    /* one that is there but refused has a reason of its own, which egress passes on */
+    struct msg_status status = {.code = fd == -ENOENT ? IPC_STATUS_NOT_FOUND : IPC_STATUS_FAILED};
     IPC_SET_TEXT(status.text, err.message);
     channel_send(supervisor->egress.channel, IPC_STATUS, message->header.id, &status, NULL, 0);
 }
