@@ -5,6 +5,7 @@
 #include <assert.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,16 @@
 #include "util/fd.h"
 
 #define WAIT_MS 10000
+
+/* The rig whose instance must not outlive a failed assertion. */
+static struct rig *current;
+
+static void kill_current(int number)
+{
+    (void)number; /* SIGABRT; the process ends when this returns */
+    if (current && current->instance.init.pid)
+        sandbox_instance_kill(current->host, &current->instance, NULL);
+}
 
 static void copy_file(const char *from, int dir_fd, const char *to)
 {
@@ -61,6 +72,8 @@ static int listen_at(int folder_fd)
 void rig_open(struct rig *rig, const char *init_path, const char *probe_path)
 {
     *rig = (struct rig){.folder = "/tmp/paddock-test-XXXXXX", .listeners = {-1, -1, -1, -1}};
+    current = rig;
+    signal(SIGABRT, kill_current);
     umask(022);
     assert(mkdtemp(rig->folder));
     cleanup_fd int state = open(rig->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
