@@ -152,11 +152,12 @@ static void init_stops(struct fake_instance *init, bool had_task)
     fake_end(init);
 }
 
-static bool exists(const char *format, const char *name)
+/* What is at sandboxes/NAME and the rest of the path. */
+static bool exists(const char *name, const char *rest)
 {
     char path[256];
     struct stat st;
-    snprintf(path, sizeof(path), format, name);
+    snprintf(path, sizeof(path), "sandboxes/%s%s", name, rest);
     return fstatat(t.supervisor.state_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
@@ -184,7 +185,7 @@ static void remove_sandbox(const char *name)
     if (init)
         init_stops(init, table_find(&t.supervisor, name)->meta.task == TASK_RUNNING);
     expect_status(id, IPC_STATUS_OK, "");
-    assert(!table_find(&t.supervisor, name) && !exists("sandboxes/%s", name));
+    assert(!table_find(&t.supervisor, name) && !exists(name, ""));
 }
 
 /* -------------------------------------------------------------------------------- promises */
@@ -217,7 +218,7 @@ static void test_a_failed_start_leaves_nothing(void)
     assert(ipc_send(init->socket, IPC_INIT_FAILED, 0, &status, NULL, 0, NULL) == 0);
     expect_status(first, IPC_STATUS_FAILED, "The sandbox cannot be started: no room");
     expect_status(second, IPC_STATUS_FAILED, "The sandbox cannot be started: no room");
-    assert(!table_find(&t.supervisor, "fails") && !exists("sandboxes/%s", "fails"));
+    assert(!table_find(&t.supervisor, "fails") && !exists("fails", ""));
     assert(t.supervisor.instance_count == 0);
 }
 
@@ -250,7 +251,7 @@ static struct fake_instance *clone_into(const char *name)
     init_ends(init, IPC_INIT_EXEC_ENDED, number);
     expect(IPC_RUN_ENDED, id, 0);
     assert(read_meta(name).is_cloned && !read_meta(name).is_cloning);
-    assert(exists("sandboxes/%s/base.git", name) && !exists("sandboxes/%s/base.new", name));
+    assert(exists(name, "/base.git") && !exists(name, "/base.new"));
     return init;
 }
 
@@ -262,7 +263,7 @@ static void test_a_task_from_start_to_end(void)
     write_file("sandboxes/task/task/outcome.json", "of the last task");
     uint64_t id = ask_name(IPC_TASK_START, "task");
     init_starts(init, IPC_INIT_TASK);
-    assert(!exists("sandboxes/%s/task/outcome.json", "task"));
+    assert(!exists("task", "/task/outcome.json"));
     assert(read_meta("task").task == TASK_RUNNING);
     expect_status(id, IPC_STATUS_OK, "");
     expect_status(ask_name(IPC_TASK_START, "task"), IPC_STATUS_CONFLICT,
@@ -305,7 +306,7 @@ static void test_unknown_names_are_not_made(void)
     IPC_SET_TEXT(diff.name, "nobody");
     expect_status(ask(IPC_DIFF, &diff, -1), IPC_STATUS_BAD_GATEWAY,
                   "There is no repository: clone one first");
-    assert(!exists("sandboxes/%s", "nobody"));
+    assert(!exists("nobody", ""));
 }
 
 /* ----------------------------------------------------------------- what a start finds */
@@ -334,7 +335,7 @@ static void test_what_a_dead_supervisor_left(void)
     assert(recover_state(&t.supervisor, &err) == 0);
     assert(read_meta("gone").task == TASK_LOST && read_meta("gone").lease.pid == 0);
     assert(read_meta("done").task == TASK_ENDED && read_meta("done").lease.pid == 0);
-    assert(!exists("sandboxes/%s", "half") && !table_find(&t.supervisor, "half"));
+    assert(!exists("half", "") && !table_find(&t.supervisor, "half"));
     remove_sandbox("gone");
     remove_sandbox("done");
 }
