@@ -410,8 +410,8 @@ def test_a_revision_that_is_none_is_refused(cloned, revision):
 
 def trap(repo, mark):
     """Everything that makes a git run something, in one configuration and its includes."""
-    command = f"touch {mark}"
-    write(repo / ".git/evil", f"[core]\n\tfsmonitor = {command}\n[filter \"evil\"]\n\tclean = {command}; cat\n"
+    command = f"/usr/bin/touch {mark}"  # no PATH needed
+    write(repo / ".git/evil", f"[core]\n\tfsmonitor = {command}\n[filter \"evil\"]\n\tclean = {command}; /usr/bin/cat\n"
           f"\tprocess = {command}\n\trequired = true\n")
     write(repo / ".git/attributes-elsewhere", "* filter=evil diff=evil\n")
     with open(repo / ".git/config", "a", encoding="ascii") as config:
@@ -433,11 +433,11 @@ def trap(repo, mark):
 [color]
 \tui = always
 [diff "evil"]
-\ttextconv = {command}; cat
+\ttextconv = {command}; /usr/bin/cat
 \tcommand = {command}
 [filter "evil"]
-\tclean = {command}; cat
-\tsmudge = {command}; cat
+\tclean = {command}; /usr/bin/cat
+\tsmudge = {command}; /usr/bin/cat
 \tprocess = {command}
 \trequired = true
 [include]
@@ -470,7 +470,7 @@ def test_nothing_that_the_agent_configured_leaves_a_mark(cloned, tmp_path):
     # A submodule's git folder is elsewhere: its configuration is what counts.
     folder = cloned.repo / ".git/modules/s/sub"
     with open(folder / "config", "a", encoding="ascii") as config:
-        config.write("[core]\n\tfsmonitor = touch /in/marks/mark\n[filter \"evil\"]\n\tclean = touch /in/marks/mark\n")
+        config.write("[core]\n\tfsmonitor = /usr/bin/touch /in/marks/mark\n[filter \"evil\"]\n\tclean = /usr/bin/touch /in/marks/mark\n")
     global ENTER
     saved = ENTER
     try:
@@ -659,7 +659,7 @@ class Agent:
             return self.write_text()
         rows = path.read_bytes().split(b"\n")
         for _ in range(self.rng.randrange(1, 4)):
-            at = self.rng.randrange(len(rows))
+            at = self.rng.randrange(len(rows) + 1)
             new = [line.encode() for line in self.lines(self.rng.randrange(0, 4))]
             rows[at:at + self.rng.randrange(0, 3)] = new
         path.write_bytes(b"\n".join(rows))
