@@ -136,7 +136,15 @@ bool cli_is_interrupted(void);
  * no UTF-8 are shown, never sent. `one_line` makes blanks of line ends and tabs. At most max_bytes
  * of `data` are taken; more is told by "...". 0 or as buf_append. Pure. */
 int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line, size_t max_bytes);
-/* Writes foreign bytes: as they are to a file or a pipe, through cli_text_append to a terminal. */
+/* Writes foreign bytes: as they are to a file or a pipe, through cli_text_append to a terminal. The
+ * writer is for bytes that come in pieces, which may be cut anywhere. */
+struct cli_writer {
+    FILE *out;
+    char held[4]; /* the beginning of a character whose end was not there yet */
+    size_t held_len;
+};
+void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len);
+void cli_writer_end(struct cli_writer *writer);
 void cli_write(FILE *out, const char *data, size_t len);
 /* Writes foreign text on one line, always made safe, in at least `width` columns. */
 void cli_write_cell(FILE *out, const char *text, int width);

@@ -14,7 +14,8 @@
 struct follower {
     const struct cli_follow *follow;
     struct cli_events events;
-    uint64_t offset; /* bytes of the log that were seen */
+    struct cli_writer writer; /* without events */
+    uint64_t offset;          /* bytes of the log that were seen */
 };
 
 static void show(const struct buf *text)
@@ -28,7 +29,7 @@ static void on_log(void *ctx, const char *data, size_t len)
     struct follower *follower = ctx;
     follower->offset += len;
     if (!follower->follow->events) {
-        cli_write(stdout, data, len);
+        cli_writer_feed(&follower->writer, data, len);
         fflush(stdout);
         return;
     }
@@ -68,7 +69,7 @@ static bool task_is_running(const struct cli *cli, const char *name)
 
 enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err)
 {
-    struct follower follower = {.follow = follow};
+    struct follower follower = {.follow = follow, .writer = {.out = stdout}};
     cli_events_init(&follower.events);
     enum cli_exit status;
     unsigned retries = 0;
@@ -92,6 +93,7 @@ enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow,
         show(&text);
         buf_free(&text);
     }
+    cli_writer_end(&follower.writer);
     cli_events_free(&follower.events);
     return cli_is_interrupted() ? CLI_INTERRUPTED : status;
 }

@@ -60,30 +60,63 @@ int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line
     return taken < len ? buf_append_string(ret, "...") : 0;
 }
 
-static bool is_continuation(char c)
+/* How many bytes at the end belong to a character, or to a line end of CRLF, that may go on. */
+static size_t open_tail(const char *data, size_t len)
 {
-    return ((unsigned char)c & 0xc0) == 0x80;
+    if (len && data[len - 1] == '\r')
+        return 1;
+    for (size_t i = 1; i <= 3 && i <= len; i++) {
+        unsigned char c = (unsigned char)data[len - i];
+        if ((c & 0xc0) == 0x80)
+            continue;
+        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : c >= 0xc0 ? 2 : 1;
+        return need > i ? i : 0;
+    }
+    return 0;
+}
+
+static void write_safe(FILE *out, const char *data, size_t len)
+{
+    struct buf text = BUF_INIT(6 * len + 1); /* the longest form of a byte has six */
+    if (cli_text_append(&text, data, len, false, len) == 0)
+        fwrite(buf_text(&text), 1, text.len, out);
+    buf_free(&text);
+}
+
+void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len)
+{
+    char piece[16 * 1024];
+    if (!isatty(fileno(writer->out))) {
+        fwrite(data, 1, len, writer->out);
+        return;
+    }
+    while (len > 0) {
+        size_t n = sizeof(piece) - writer->held_len;
+        n = n < len ? n : len;
+        memcpy(piece, writer->held, writer->held_len);
+        memcpy(piece + writer->held_len, data, n);
+        size_t total = writer->held_len + n;
+        size_t tail = open_tail(piece, total);
+        write_safe(writer->out, piece, total - tail);
+        memcpy(writer->held, piece + total - tail, tail);
+        writer->held_len = tail;
+        data += n;
+        len -= n;
+    }
+}
+
+void cli_writer_end(struct cli_writer *writer)
+{
+    if (writer->held_len)
+        write_safe(writer->out, writer->held, writer->held_len);
+    writer->held_len = 0;
 }
 
 void cli_write(FILE *out, const char *data, size_t len)
 {
-    if (!isatty(fileno(out))) {
-        fwrite(data, 1, len, out);
-        return;
-    }
-    /* pieces, so that a large answer needs no large buffer; each byte becomes at most six */
-    enum { PIECE = 64 * 1024 };
-    for (size_t at = 0; at < len;) {
-        size_t piece = len - at < PIECE ? len - at : PIECE;
-        /* never cut within a character */
-        for (int i = 0; i < 3 && at + piece < len && is_continuation(data[at + piece]); i++)
-            piece--;
-        struct buf text = BUF_INIT(PIECE * 6);
-        if (cli_text_append(&text, data + at, piece, false, piece) == 0)
-            fwrite(buf_text(&text), 1, text.len, out);
-        buf_free(&text);
-        at += piece;
-    }
+    struct cli_writer writer = {.out = out};
+    cli_writer_feed(&writer, data, len);
+    cli_writer_end(&writer);
 }
 
 void cli_write_cell(FILE *out, const char *text, int width)
