@@ -1,0 +1,162 @@
+"""The image that the shipped recipe makes: it holds what an agent needs and nothing of this host.
+
+What must not be found is read from this machine's own settings while the test runs."""
+import json
+import os
+import pathlib
+import re
+import subprocess
+
+import pytest
+
+import harness
+
+NPM = "opt/npm/node_modules"
+
+
+@pytest.fixture(scope="module")
+def rootfs(image_store):
+    return pathlib.Path(image_store) / "claude" / "rootfs"
+
+
+def output(*argv):
+    return subprocess.run(argv, check=False, stdout=subprocess.PIPE,
+                          stderr=subprocess.DEVNULL).stdout.decode(errors="replace")
+
+
+def read(path):
+    try:
+        return pathlib.Path(path).read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def registry_hosts():
+    """Hosts that this machine's apt and npm are set to ask, proxies included."""
+    settings = output("apt-get", "indextargets", "--no-release-info", "--format", "$(REPO_URI)",
+                      "Created-By: Packages")
+    settings += output("apt-config", "dump", "Acquire") + output("npm", "config", "get", "registry")
+    for path in ("/etc/npmrc", "/usr/etc/npmrc", "/root/.npmrc"):
+        settings += read(path)
+    return set(re.findall(r"https?://(?:[^/\s@]*@)?([A-Za-z0-9.-]+\.[A-Za-z0-9.-]+)", settings))
+
+
+def files(rootfs, *folders):
+    for folder in folders:
+        for where, _, names in os.walk(rootfs / folder):
+            for name in names:
+                path = pathlib.Path(where) / name
+                if path.is_file() and not path.is_symlink():
+                    yield path
+
+
+def test_no_registry_of_the_host_is_named(rootfs):
+    hosts = registry_hosts()
+    assert hosts, "this machine tells no registry"
+    pattern = re.compile(b"|".join(re.escape(host).encode() for host in hosts))
+    # Packages' own programs and documents may name a public registry; what the build wrote may not.
+    written = [path for path in files(rootfs, "etc", "var", "root", "home", "run", "tmp")]
+    written += [path for path in files(rootfs, "opt/npm")
+                if path.name in (".package-lock.json", "package-lock.json", ".npmrc", "npmrc")]
+    assert [path for path in written if pattern.search(path.read_bytes())] == []
+
+
+@pytest.mark.parametrize("path", [
+    "etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap", "etc/apt/auth.conf", "etc/hostname",
+    "etc/resolv.conf", "etc/hosts", "etc/machine-id", "var/lib/dbus/machine-id", "etc/npmrc",
+    "usr/etc/npmrc", "root/.npmrc", "root/.npm", "opt/npm/package-lock.json",
+    f"{NPM}/.package-lock.json", "tmp/home"])
+def test_no_setting_of_the_host_stays(rootfs, path):
+    assert not os.path.lexists(rootfs / path)
+
+
+@pytest.mark.parametrize("folder", [
+    "var/log", "var/tmp", "tmp", "run", "proc", "sys", "dev", "var/lib/apt/lists", "var/cache/apt",
+    "usr/local/share/ca-certificates", "etc/apt/sources.list.d"])
+def test_folder_is_empty(rootfs, folder):
+    path = rootfs / folder
+    assert not path.exists() or os.listdir(path) == []
+
+
+def certificates(text):
+    return {"".join(body.split()) for body in
+            re.findall(r"-----BEGIN CERTIFICATE-----(.*?)-----END CERTIFICATE-----", text, re.S)}
+
+
+def test_no_certificate_of_the_host_is_trusted(rootfs):
+    trusted = certificates(read(rootfs / "etc/ssl/certs/ca-certificates.crt"))
+    assert len(trusted) > 50
+    own = set()
+    for path in pathlib.Path("/usr/local/share/ca-certificates").rglob("*.crt"):
+        own |= certificates(read(path))
+    assert not trusted & own
+    shipped = certificates("".join(read(path) for path in
+                                   files(rootfs, "usr/share/ca-certificates")))
+    assert trusted <= shipped
+
+
+def test_owners_are_ids_of_the_image(rootfs):
+    for where, folders, names in os.walk(rootfs):
+        for name in folders + names:
+            status = os.lstat(os.path.join(where, name))
+            assert status.st_uid < 65536 and status.st_gid < 65536, os.path.join(where, name)
+    assert (rootfs / "home/agent").stat().st_uid == 1000
+    assert (rootfs / "usr/bin/git").stat().st_uid == 0
+
+
+def test_no_program_has_a_device_or_setuid_from_npm(rootfs):
+    for path in files(rootfs, "opt/npm"):
+        assert path.stat().st_mode & 0o6000 == 0, path
+
+
+def test_merged_usr_and_links(rootfs):
+    assert os.readlink(rootfs / "bin") == "usr/bin" and os.readlink(rootfs / "lib") == "usr/lib"
+    target = os.readlink(rootfs / "usr/local/bin/claude")
+    assert target.startswith(f"/{NPM}/@anthropic-ai/claude-code-linux-")
+    assert (rootfs / target.lstrip("/")).read_bytes()[:4] == b"\x7fELF"
+
+
+def test_size_is_told_and_reasonable(rootfs, image_store):
+    info = json.loads((pathlib.Path(image_store) / "claude" / "image.json").read_text())
+    assert info["schema"] == 1 and re.fullmatch("[0-9a-f]{64}", info["digest"])
+    blocks = sum(os.lstat(path).st_blocks * 512 for path in files(rootfs, "."))
+    assert abs(info["size_bytes"] - blocks) < 0.2 * blocks
+    assert info["size_bytes"] < 450 << 20
+
+
+def test_the_programs_run_in_a_sandbox(sh_sandbox):
+    answer = sh_sandbox.sh("claude --version; git --version; rg --version | head -1; id -un; pwd")
+    assert answer["exitCode"] == 0, answer
+    assert "2.1.280 (Claude Code)" in answer["stdout"]
+    assert "git version 2.39" in answer["stdout"] and "ripgrep" in answer["stdout"]
+    assert "agent\n" in answer["stdout"]
+
+
+def test_building_again_is_a_no_op(sh_daemon):
+    before = (sh_daemon.state / "images/claude/image.json").read_bytes()
+    result = sh_daemon.cli("image", "build", "claude", timeout=30)
+    assert result.returncode == 0
+    assert (sh_daemon.state / "images/claude/image.json").read_bytes() == before
+
+
+def test_a_bad_recipe_is_refused_and_leaves_nothing(sh_daemon):
+    recipes = pathlib.Path(sh_daemon.config["recipes_dir"])
+    (recipes / "bad").mkdir()
+    (recipes / "bad" / "build.json").write_text(
+        '{"debian": {"suite": "bookworm", "packages": [\n"--option"]}}')
+    result = sh_daemon.cli("image", "build", "bad", check=False)
+    assert result.returncode != 0
+    assert b"bad/build.json:2:1" in result.stdout + result.stderr
+    assert sorted(os.listdir(sh_daemon.state / "images")) == ["claude"]
+
+
+def test_the_builder_stops_where_it_would_be_the_hosts_root():
+    recipe = os.open(harness.ROOT / "images/claude/build.json", os.O_RDONLY)
+    try:
+        os.dup2(recipe, 3)
+        result = subprocess.run([harness.BIN / "paddock-image-build", "claude"], pass_fds=[3],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    finally:
+        os.close(3)
+    assert result.returncode == 1 and b"host's root" in result.stdout
+    assert not os.path.exists("/out/etc")
