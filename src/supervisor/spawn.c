@@ -10,6 +10,7 @@
 #include <linux/capability.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -64,10 +65,12 @@ static void spawn_reset_signals(void)
 static _Noreturn void spawn_child(const struct spawn *spawn, int null_fd)
 {
     static char *const no_environment[] = {NULL};
+    char *const *argv; /* execve(2) changes nothing, its type says otherwise */
+    memcpy(&argv, &spawn->argv, sizeof(argv));
     spawn_reset_signals();
     umask(0077);
     if (spawn_set_fds(spawn, null_fd) && chdir("/") == 0 && spawn_drop_privileges(spawn->id))
-        execve(spawn->path, (char *const *)(uintptr_t)spawn->argv, no_environment);
+        execve(spawn->path, argv, no_environment);
     _exit(127);
 }
 

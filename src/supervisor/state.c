@@ -127,7 +127,7 @@ void state_name(const struct supervisor *supervisor, char ret[9])
     uint64_t parts[2] = {st.st_dev, st.st_ino};
     uint32_t hash = 2166136261U;
     for (size_t i = 0; i < sizeof(parts); i++)
-        hash = (hash ^ ((const unsigned char *)parts)[i]) * 16777619U;
+        hash = (hash ^ (uint8_t)(parts[i / 8] >> (i % 8 * 8))) * 16777619U;
     snprintf(ret, 9, "%08" PRIx32, hash);
 }
 

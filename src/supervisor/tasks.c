@@ -54,7 +54,8 @@ static int tasks_open(const struct sandbox *sandbox, const char *name, int flags
 
 static const char *tasks_lookup(void *ctx, const char *name)
 {
-    return config_var(ctx, name);
+    const struct supervisor *supervisor = ctx;
+    return config_var(supervisor->config, name);
 }
 
 static int tasks_encode(struct sandbox *sandbox, struct err *err)
@@ -65,8 +66,7 @@ static int tasks_encode(struct sandbox *sandbox, struct err *err)
     if (result < 0)
         return result;
     cleanup_buf struct buf spec = BUF_INIT(LIMIT_SPEC_BYTES);
-    result =
-        agent_encode_spec(agent, tasks_lookup, (void *)(uintptr_t)supervisor->config, &spec, err);
+    result = agent_encode_spec(agent, tasks_lookup, supervisor, &spec, err);
     agent_free(agent);
     return result < 0 ? result : fd_sealed("spec", spec.data, spec.len, err);
 }
