@@ -64,40 +64,6 @@ static int build_check_tools(const struct recipe *recipe, struct err *err)
     return result;
 }
 
-/* Packages' own install scripts are not run: they could only fetch more, and what is needed of a
- * package is named by the recipe's links. npm works in the folder that it finds itself in, which is
- * the nearest with node_modules: --prefix would also move the host's settings out of its sight. */
-int build_npm(const struct recipe *recipe, struct err *err)
-{
-    static const char in_folder[] = "--chdir=" BUILD_ROOT RECIPE_NPM_FOLDER;
-    static const char *const options[] = {
-        "env",
-        in_folder,
-        "npm",
-        "install",
-        "--no-audit",
-        "--ignore-scripts",
-        "--no-fund",
-        "--no-save",
-        "--omit=dev",
-        "--no-bin-links",
-        "--no-package-lock",
-        "--loglevel=warn",
-        "--",
-    };
-    const char *argv[ARRAY_LEN(options) + LIMIT_RECIPE_ITEMS + 1] = {0};
-    if (recipe->npm_count == 0)
-        return 0;
-    if (mkdir(BUILD_ROOT RECIPE_NPM_FOLDER, 0755) < 0 ||
-        mkdir(BUILD_ROOT RECIPE_NPM_FOLDER "/node_modules", 0755) < 0)
-        return err_errno(err, errno, "cannot make %s of the image", RECIPE_NPM_FOLDER);
-    memcpy(argv, options, sizeof(options));
-    for (size_t i = 0; i < recipe->npm_count; i++)
-        argv[ARRAY_LEN(options) + i] = recipe->npm[i];
-    int result = build_run(argv, NULL, err);
-    return result < 0 ? err_context(err, result, "npm") : 0;
-}
-
 static int build_report(int64_t size_bytes, struct err *err)
 {
     char text[32];

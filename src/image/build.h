@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "image/recipe.h"
@@ -40,6 +41,11 @@ int build_need(const char *program, const char *package, struct err *err);
 /* The steps, in the order in which build_image takes them. */
 int build_debian(const struct recipe *recipe, struct err *err);
 int build_npm(const struct recipe *recipe, struct err *err);
+/* Part of build_npm: removes packages whose package.json says that they are for another C library.
+ */
+int build_npm_prune(int modules_fd, struct err *err);
+/* Is the package that this package.json describes for glibc, or for any? Pure. */
+bool build_npm_fits(const char *package_json, size_t len);
 int build_furnish(int root_fd, const struct recipe *recipe, struct err *err);
 int build_scrub(int root_fd, struct err *err);
 /* Flushes the image to disk and tells the bytes that it takes. */
@@ -47,7 +53,7 @@ int build_measure(int root_fd, int64_t *ret_size_bytes, struct err *err);
 
 /* Removes what is below `dir_fd`/`path` and, unless keep_top, `path` itself. No path is followed
  * out of dir_fd, no symlink at all. What is not there is no error. */
-int build_remove(int dir_fd, const char *path, int keep_top, struct err *err);
+int build_remove(int dir_fd, const char *path, bool keep_top, struct err *err);
 
 /* The lines of `lines` ("URI RELEASE COMPONENT") that are of the suite, each once, as lines of a
  * sources.list; pure. */

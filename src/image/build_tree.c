@@ -152,7 +152,7 @@ static int tree_empty(int dir_fd, const char *name, int depth) /* NOLINT(misc-no
     return 0;
 }
 
-int build_remove(int dir_fd, const char *path, int keep_top, struct err *err)
+int build_remove(int dir_fd, const char *path, bool keep_top, struct err *err)
 {
     char parent[PATH_MAX];
     if ((size_t)snprintf(parent, sizeof(parent), "%s", path) >= sizeof(parent))
@@ -225,7 +225,7 @@ int build_scrub(int root_fd, struct err *err)
         char path[128];
         snprintf(path, sizeof(path), "%s", scrubbed[i]);
         size_t len = strlen(path);
-        int keep_top = path[len - 1] == '/';
+        bool keep_top = path[len - 1] == '/';
         if (keep_top)
             path[len - 1] = '\0';
         int result = build_remove(root_fd, path, keep_top, err);

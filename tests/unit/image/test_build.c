@@ -149,6 +149,21 @@ static void test_scrub(void)
         assert(exists(kept[i]));
 }
 
+static void test_packages_of_another_libc_go(void)
+{
+    make("modules/@a/x/package.json", "{\"libc\": [\"glibc\"]}");
+    make("modules/@a/x-musl/package.json", "{\"libc\": [\"musl\"]}");
+    make("modules/@a/x-musl/x", "x");
+    make("modules/y/package.json", "{}");
+    make("modules/z-musl/package.json", "{\"libc\": [\"musl\"]}");
+    make("modules/broken/package.json", "{");
+    make("modules/.package-lock.json", "{}");
+    cleanup_fd int modules = openat(root, "modules", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert(build_npm_prune(modules, NULL) == 0);
+    assert(exists("modules/@a/x") && exists("modules/y") && exists("modules/broken"));
+    assert(!exists("modules/@a/x-musl") && !exists("modules/z-musl"));
+}
+
 static void test_links_need_a_program_inside(void)
 {
     struct recipe_link link = {"/usr/local/bin/claude", (char[]){"/opt/npm/claude"}};
@@ -185,6 +200,7 @@ int main(void)
     assert(mkdtemp(folder));
     root = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_scrub();
+    test_packages_of_another_libc_go();
     if (geteuid() == 0) /* it gives files away */
         test_links_need_a_program_inside();
     execlp("rm", "rm", "-rf", "--", folder, (char *)NULL);
