@@ -162,9 +162,12 @@ int ipc_recv(int sock, enum ipc_peer self, enum ipc_peer peer, struct ipc_messag
         return 0;
     if (n < 0)
         return errno == EAGAIN ? -EAGAIN : err_errno(err, errno, "cannot receive a message");
-    if (n == 0)
-        return 0;
     ipc_collect_fds(&message, ret);
+    if (n ==
+        0) { /* the end, or an empty packet, which nobody of us sends: it may carry descriptors */
+        ipc_message_close(ret);
+        return 0;
+    }
     const char *refusal = message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)
                               ? "it is too long"
                               : ipc_refusal(ret, (size_t)n, self, peer);

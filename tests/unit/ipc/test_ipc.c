@@ -104,6 +104,30 @@ static void test_a_broken_peer_is_refused_and_nothing_leaks(void)
     close(pair[1]);
 }
 
+/* An empty packet looks like the end of file, but descriptors may come with it. */
+static void test_an_empty_packet_leaves_no_descriptor(void)
+{
+    int pair[2];
+    assert(ipc_pair(pair, NULL) == 0);
+    int before = count_fds();
+    union {
+        struct cmsghdr align;
+        char data[CMSG_SPACE(sizeof(int))];
+    } control = {0};
+    struct msghdr message = {.msg_control = control.data, .msg_controllen = sizeof(control.data)};
+    struct cmsghdr *cmsg = CMSG_FIRSTHDR(&message);
+    cmsg->cmsg_level = SOL_SOCKET;
+    cmsg->cmsg_type = SCM_RIGHTS;
+    cmsg->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(cmsg), &pair[0], sizeof(int));
+    assert(sendmsg(pair[0], &message, 0) == 0);
+    struct ipc_message got;
+    assert(ipc_recv(pair[1], IPC_SUPERVISOR, IPC_API, &got, NULL) == 0);
+    assert(count_fds() == before);
+    close(pair[0]);
+    close(pair[1]);
+}
+
 static void test_init_of_another_version_is_understood(void)
 {
     int pair[2];
@@ -129,6 +153,7 @@ int main(void)
 {
     test_message_and_descriptors_arrive();
     test_a_broken_peer_is_refused_and_nothing_leaks();
+    test_an_empty_packet_leaves_no_descriptor();
     test_init_of_another_version_is_understood();
     test_unterminated_text_is_empty();
     return 0;
