@@ -19,6 +19,9 @@
 #define OUT_BYTES (LIMIT_EGRESS_QUEUE_BYTES + LIMIT_EGRESS_ANSWER_HEAD_BYTES + 64 * 1024)
 /* Reads in one turn, so that one connection cannot hold up the loop. */
 #define READS_PER_TURN 16
+/* Requests that we answer ourselves need no upstream, so that a client which sends without end
+ * could keep a turn going for ever: after so many the others have theirs. */
+#define REQUESTS_PER_TURN 8
 /* What an idle connection may keep of its buffers. */
 #define KEPT_BYTES (32 * 1024)
 
@@ -63,13 +66,14 @@ static void on_deadline(struct egress_conn *conn)
     struct refusal refusal;
     switch (conn->phase) {
     case CONN_EXCHANGE:
-        if (conn->finish == FINISH_NONE) {
+        if (conn->finish == FINISH_NONE)
             conn_fail(conn, 504, "no byte came or went for too long", "limit");
-            conn_ask_turn(conn);
-            return;
-        }
-        conn->finish = FINISH_RESET; /* the answer was not taken */
-        break;
+        else
+            conn->finish = FINISH_RESET; /* the answer was not taken */
+        if (conn->finish == FINISH_RESET)
+            break; /* what is still queued would wait for a reader without a clock */
+        conn_ask_turn(conn);
+        return;
     case CONN_HEAD:
         if (conn->has_head_bytes) {
             refuse_with(408, "the request's head took too long", &refusal);
@@ -197,6 +201,7 @@ static void pump(struct egress_conn *conn)
         }
         conn_touch(conn);
     }
+    conn_ask_turn(conn); /* what was read last is not used yet, and no event will tell of it */
 }
 
 /* Everything was written: what the finish asks for. Returns true when input may be used again. */
@@ -249,7 +254,11 @@ void conn_turn(struct egress_conn *conn)
         }
     }
     bool goes_on = conn->phase != CONN_HANDSHAKE;
-    while (goes_on) {
+    for (int requests = 0; goes_on; requests++) {
+        if (requests == REQUESTS_PER_TURN) {
+            conn_ask_turn(conn);
+            break;
+        }
         pump(conn);
         if (conn->phase == CONN_CLOSED || !flush(conn))
             return;
@@ -260,15 +269,15 @@ void conn_turn(struct egress_conn *conn)
     update_poll(conn);
 }
 
-static void on_prepare(uv_prepare_t *prepare)
+static void on_idle(uv_idle_t *idle)
 {
-    uv_prepare_stop(prepare);
-    conn_turn(prepare->data);
+    uv_idle_stop(idle);
+    conn_turn(idle->data);
 }
 
 void conn_ask_turn(struct egress_conn *conn)
 {
-    uv_prepare_start(&conn->turn, on_prepare);
+    uv_idle_start(&conn->turn, on_idle);
 }
 
 /* In an exchange the peer's FIN (or reset) means that nobody waits for the answer any more: the
@@ -316,7 +325,7 @@ static int conn_init(struct egress_conn *conn)
     if (uv_poll_init_socket(conn->egress->loop, &conn->poll, conn->fd))
         return -EIO;
     uv_timer_init(conn->egress->loop, &conn->timer);
-    uv_prepare_init(conn->egress->loop, &conn->turn);
+    uv_idle_init(conn->egress->loop, &conn->turn);
     conn->poll.data = conn->timer.data = conn->turn.data = conn;
     conn->open_handles = 3;
     return 0;

@@ -67,7 +67,7 @@ struct egress_conn {
     SSL *ssl;
     uv_poll_t poll;
     uv_timer_t timer;
-    uv_prepare_t turn; /* runs conn_turn before the loop sleeps */
+    uv_idle_t turn; /* runs conn_turn, and keeps the loop from sleeping before */
     int open_handles;
     int poll_events;
     uint64_t deadline;    /* the loop's clock */

@@ -1,8 +1,11 @@
 /* CASES A1 to A6, A9, A14 to A17, A19, B1, B2, B4, B7, C2, C4: one client, egress, one upstream. */
 #include <assert.h>
+#include <poll.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -497,6 +500,83 @@ static void test_a_stalled_stream_ends_as_an_error(void)
     expect_status("u.test", "GET /ok/silent HTTP/1.1\r\nHost: u.test\r\n" CLOSE, "504 ");
 }
 
+/* A client that does not read is cut off by the idle limit, and holds nothing from then on. */
+static void test_a_client_that_does_not_read_is_cut_off(void)
+{
+    struct client client;
+    assert(client_open(&client, "u.test"));
+    client_say(&client, "GET /ok/big HTTP/1.1\r\nHost: u.test\r\n" CLOSE);
+    struct pollfd gone = {.fd = client.fd};
+    assert(poll(&gone, 1, 5000) == 1 && gone.revents & (POLLERR | POLLHUP));
+    client_close(&client);
+}
+
+/* As many TLS records as are read in one turn, and nothing behind them that would wake anyone. */
+static void test_a_head_in_small_records_is_answered(void)
+{
+    static const char request[] = "GET /ok/length HTTP/1.1\r\nHost: u.test\r\n" CLOSE;
+    for (int records = 15; records < 20; records++) {
+        struct client client;
+        assert(client_open(&client, "u.test"));
+        BIO *records_bio = BIO_new(BIO_s_mem());
+        assert(records_bio);
+        SSL_set0_wbio(client.ssl, records_bio);
+        size_t first = sizeof(request) - (size_t)records;
+        client_send(&client, request, first);
+        for (size_t at = first; at < sizeof(request) - 1; at++)
+            client_send(&client, request + at, 1);
+        char *data;
+        long len = BIO_get_mem_data(records_bio, &data);
+        assert(send(client.fd, data, (size_t)len, MSG_NOSIGNAL) == len);
+        assert(client_read_all(&client, answer, sizeof(answer)) == CLIENT_CLEAN);
+        assert(strcmp(body_of(answer), "hello") == 0);
+        client_close(&client);
+    }
+}
+
+static atomic_bool flood_ends;
+
+static void *flood_write(void *ctx)
+{
+    static char requests[64 * 1024];
+    const struct client *client = ctx;
+    size_t len = 0;
+    while (len < sizeof(requests) - 100)
+        len += (size_t)snprintf(requests + len, 100, "GET / HTTP/1.1\r\nHost: u.test\r\n\r\n");
+    while (!atomic_load(&flood_ends))
+        (void)!send(client->fd, requests, len, MSG_NOSIGNAL);
+    shutdown(client->fd, SHUT_RDWR);
+    return NULL;
+}
+
+static void *flood_read(void *ctx)
+{
+    static char data[256 * 1024];
+    const struct client *client = ctx;
+    while (recv(client->fd, data, sizeof(data), 0) > 0)
+        ;
+    return NULL;
+}
+
+/* Requests that egress answers itself, sent and read as fast as it goes. */
+static void test_a_flood_on_one_connection_holds_up_nobody(void)
+{
+    struct client flood;
+    pthread_t threads[2];
+    client_open_plain(&flood);
+    assert(pthread_create(&threads[0], NULL, flood_write, &flood) == 0);
+    assert(pthread_create(&threads[1], NULL, flood_read, &flood) == 0);
+    usleep(300000);
+    time_t start = time(NULL);
+    for (int i = 0; i < 10; i++)
+        assert(strcmp(body_of(get("/ok/length")), "hello") == 0);
+    assert(time(NULL) - start < 5);
+    atomic_store(&flood_ends, true);
+    for (size_t i = 0; i < ARRAY_LEN(threads); i++)
+        pthread_join(threads[i], NULL);
+    client_close(&flood);
+}
+
 /* CASES A19, with the idle limit of 1 s as the clock. */
 static void test_slow_heads_are_cut_off_and_hold_up_nobody(void)
 {
@@ -574,5 +654,8 @@ int main(void)
     test_a_half_closed_client_is_answered();
     test_many_clients_at_once();
     test_a_stalled_stream_ends_as_an_error();
+    test_a_client_that_does_not_read_is_cut_off();
+    test_a_head_in_small_records_is_answered();
+    test_a_flood_on_one_connection_holds_up_nobody();
     return 0;
 }
