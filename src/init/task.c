@@ -253,9 +253,9 @@ bool task_has_ended(pid_t pid, int status)
     record(status);
     task.state = TASK_ENDED;
     task.deadline_at_ms = task.kill_at_ms = INT64_MAX;
-    close_watchers();
     struct msg_init_ended ended = {.end = task.end};
     link_send(IPC_INIT_TASK_ENDED, 0, &ended, NULL, 0);
+    close_watchers(); /* after the message: who saw the end of the log asks for the state */
     return true;
 }
 

@@ -101,12 +101,21 @@ uint32_t ids_base(const struct ids *ids, uint32_t block)
     return ids->base + block * IDS_PER_BLOCK;
 }
 
+/* A block whose user namespace is there already comes first: else every one of them would be made
+ * in turn and kept. Among equals the least recently used. */
+static bool is_better(const struct block *one, const struct block *other)
+{
+    bool is_warm = one->userns >= 0;
+    if (is_warm != (other->userns >= 0))
+        return is_warm;
+    return one->released < other->released;
+}
+
 int ids_lease(struct ids *ids, uint32_t *ret_block, struct err *err)
 {
     uint32_t best = 0;
     for (uint32_t i = 1; i < ids->count; i++)
-        if (!ids->blocks[i].leased &&
-            (!best || ids->blocks[i].released < ids->blocks[best].released))
+        if (!ids->blocks[i].leased && (!best || is_better(&ids->blocks[i], &ids->blocks[best])))
             best = i;
     if (!best)
         return err_set(err, EAGAIN, "all %u blocks of ids are in use: raise ids.count",

@@ -181,7 +181,7 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
         return result;
     cleanup_fd int image = image_open(supervisor->state_fd, sandbox->meta.image, err);
     if (image < 0)
-        return image;
+        return image == -ENOENT ? -EAGAIN : image; /* it can be built: try again then */
     cleanup_fd int listener = instance_listen(sandbox->folder_fd, err);
     if (listener < 0)
         return listener;

@@ -109,10 +109,23 @@ static void runs_remove_group(struct sandbox *sandbox, uint64_t number)
     sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL);
 }
 
-static void runs_not_started(struct sandbox *sandbox, uint64_t number, const char *why)
+/* A program that could not be executed ends as a shell tells it: 127 when it is not there, else 126,
+ * with the reason where its standard error would be. */
+static void runs_not_started(struct sandbox *sandbox, uint64_t number, int code, const char *why)
 {
+    int64_t now = clock_unix_ms();
+    struct task_end end = {.kind = TASK_END_EXITED,
+                           .code = code == ENOENT ? 127 : 126,
+                           .started_ms = now,
+                           .ended_ms = now};
     struct run *run = runs_take(sandbox, number);
-    reply_status(sandbox->supervisor, run->reply, IPC_STATUS_FAILED, "%s", why);
+    struct msg_run_started started = {0};
+    reply_send(sandbox->supervisor, run->reply, IPC_RUN_STARTED, &started, NULL, 0);
+    runs_tell_end(sandbox->supervisor, run->reply, &end, why);
+    if (run->is_clone) {
+        sandbox->meta.is_cloning = false;
+        table_save(sandbox);
+    }
     free(run);
     runs_remove_group(sandbox, number);
     table_pump(sandbox);
@@ -125,7 +138,7 @@ bool runs_started(struct sandbox *sandbox, struct ipc_message *message)
     if (!run || run->is_started)
         return false;
     if (body->code != 0) {
-        runs_not_started(sandbox, run->number, IPC_TEXT(body->text));
+        runs_not_started(sandbox, run->number, body->code, IPC_TEXT(body->text));
         return true;
     }
     if (message->fd_count != 2)

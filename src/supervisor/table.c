@@ -188,7 +188,7 @@ static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
     if (result == 0)
         return OP_WAITS;
     log_error("sandbox=%s cannot be started: %s", sandbox->meta.name, err.message);
-    bool is_passing = result == -EAGAIN || result == -ENOENT || result == -EBUSY;
+    bool is_passing = result == -EAGAIN || result == -EBUSY;
     op_refuse(sandbox, op, is_passing ? IPC_STATUS_UNAVAILABLE : IPC_STATUS_FAILED, err.message);
     return OP_DONE;
 }

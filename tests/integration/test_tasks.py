@@ -51,9 +51,7 @@ def test_a_stream_that_ends_too_early_is_never_a_success(cloned):
 def test_a_dropped_stream_is_retried_and_then_told(cloned):
     state = cloned.run_task(script({"fault": "drop"}), 180)
     # The agent falls back to one answer that is not streamed; the script drops only streams.
-    assert state["state"] in ("succeeded", "failed"), state
-    if state["state"] == "failed":
-        assert state["error"], state
+    assert state["state"] == "succeeded" and state["result"] == "The whole answer, not streamed.", state
 
 
 def test_a_slow_stream_is_followed_as_it_comes(cloned):
@@ -88,7 +86,7 @@ def test_without_a_gateway_the_task_says_what_to_set(make_daemon, folder):
     empty = folder / "no-secrets"
     empty.mkdir(mode=0o700)
     daemon = make_daemon(claude_env={"CLAUDE_CODE_MAX_RETRIES": "0"}, secrets_dir=str(empty))
-    assert "AI_GATEWAY_TOKEN" in daemon.log()
+    harness.wait_for(lambda: "AI_GATEWAY_TOKEN" in daemon.log(), 10, "the daemon saying so")
     sandbox = daemon.sandbox("no-token")
     assert sandbox.clone().status == 200
     answer = sandbox.start_task("hello")

@@ -44,7 +44,8 @@ def content_of(step, number):
     if "tool" in step:
         return ({"type": "tool_use", "id": f"toolu_{number:04d}", "name": step["tool"],
                  "input": step.get("input", {})}, "tool_use")
-    return {"type": "text", "text": step.get("text", "")}, "end_turn"
+    default = "The whole answer, not streamed." if "fault" in step else ""
+    return {"type": "text", "text": step.get("text", default)}, "end_turn"
 
 
 class Gateway(Handler):
@@ -108,7 +109,10 @@ class Gateway(Handler):
             return self.end_stream()
         if fault:
             self.text_block(["This answer is not "])
-            return self.cut() if fault == "drop" else self.end_stream()
+            if fault == "drop":
+                return self.cut()
+            self.event("content_block_stop", index=0)
+            return self.end_stream()
         content, stop = content_of(step, number)
         if "slow" in step:
             slow = step["slow"]
