@@ -43,7 +43,8 @@ static bool is_same(int dir_fd, const char *name, const char *data, size_t len)
 }
 
 /* Puts the temporary file in the place of `name`. A folder there cannot be renamed over: it is
- * exchanged, and removed when it is empty. */
+ * exchanged, and removed when it is empty; one that is not stays under the temporary name, which no
+ * other file of this start has. */
 static int replace(int dir_fd, const char *temp, const char *name, struct err *err)
 {
     if (renameat(dir_fd, temp, dir_fd, name) == 0)
@@ -62,16 +63,18 @@ static int write_file(const struct writer *writer, int dir_fd, const char *name,
 {
     if (is_same(dir_fd, name, data, len))
         return 0;
+    char temp[128];
+    snprintf(temp, sizeof(temp), "%s-%s", writer->temp, name);
     cleanup_fd int fd =
-        openat(dir_fd, writer->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
+        openat(dir_fd, temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (fd < 0)
         return err_errno(err, errno, "cannot create a file for %s", name);
     int result = fd_write_all(fd, data, len);
     if (result < 0) {
-        unlinkat(dir_fd, writer->temp, 0);
+        unlinkat(dir_fd, temp, 0);
         return err_errno(err, -result, "cannot write %s", name);
     }
-    return replace(dir_fd, writer->temp, name, err);
+    return replace(dir_fd, temp, name, err);
 }
 
 /* The folder at the end of a path of several, each made when it is not one. */
