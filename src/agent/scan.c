@@ -81,7 +81,10 @@ static void scan_append_path(struct scan *scan, const char *data, size_t len)
             scan->path[at - 1] = '\x01';
             return;
         }
-        scan->path[at++] = strchr(".[]", data[i]) ? (char)1 : data[i];
+        char shown = data[i];
+        if (strchr(".[]", shown))
+            shown = '\x01';
+        scan->path[at++] = shown;
         scan->path[at] = '\0';
     }
 }

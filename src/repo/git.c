@@ -89,7 +89,7 @@ static int spawn(const struct git_place *place, const char *const *argv,
     posix_spawnattr_setsigdefault(&attributes, &defaults);
     posix_spawnattr_setpgroup(&attributes, 0);
     posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
-    int r =
+    int r = /* NOLINTNEXTLINE(clang-analyzer-core.NonNullParamChecker): it is lost in the union */
         posix_spawn(ret_pid, GIT_PATH, &actions, &attributes, arguments.wanted, variables.wanted);
     posix_spawn_file_actions_destroy(&actions);
     posix_spawnattr_destroy(&attributes);

@@ -233,6 +233,7 @@ static int find_process(pid_t pid, uint64_t start_time, struct sandbox_process *
     return 0;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): all that meta.json says of an instance */
 int sandbox_instance_adopt(struct sandbox_host *host, const char *name, const char *boot_id,
                            uint32_t block, pid_t pid, uint64_t start_time, int folder_fd,
                            struct sandbox_instance *ret, struct err *err)

@@ -79,8 +79,8 @@
 /* Programs run by exec in one instance at once. */
 #define LIMIT_EXECS 256
 
-/* The diff. One path of a work tree, or a file of one line in a git folder, quoted or in a variable;
- * Linux hands out no longer ones than PATH_MAX. */
+/* The diff. One path of a work tree, or a file of one line in a git folder, quoted or in a
+ * variable; Linux hands out no longer ones than PATH_MAX. */
 #define LIMIT_REPO_PATHS_BYTES (16 * 1024)
 /* An index takes some 100 bytes a file: a million files. It is copied into the jail's /tmp. */
 #define LIMIT_REPO_INDEX_BYTES (128LL * 1024 * 1024)
