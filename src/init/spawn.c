@@ -3,6 +3,8 @@
 #include "task/spec.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -120,10 +122,14 @@ static int make_output(uint32_t user, struct pipe_pair *ret, struct err *err)
 static int read_report(int fd, struct err *err)
 {
     struct spawn_report report = {0};
-    ssize_t n;
-    do
-        n = read(fd, &report, sizeof(report));
-    while (n < 0 && errno == EINTR);
+    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
+    /* Every signal is blocked: nothing interrupts either call. */
+    int ready = poll(&poll_fd, 1, LIMIT_EXEC_MS);
+    if (ready <= 0)
+        return err_set(err, ETIMEDOUT,
+                       "the program's process came to no exec in %d ms: it was held up",
+                       LIMIT_EXEC_MS);
+    ssize_t n = read(fd, &report, sizeof(report));
     if (n == 0)
         return 0;
     if (n != sizeof(report) || report.code <= 0)
@@ -163,8 +169,10 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
         return err_errno(err, errno, "cannot make a process");
     close(TAKE_FD(report.write_fd));
     result = read_report(report.read_fd, err);
-    if (result < 0)
-        return result; /* the child is reaped as an orphan */
+    if (result < 0) {
+        kill(pid, SIGKILL); /* whatever holds it up; it is reaped as an orphan */
+        return result;
+    }
     *ret = (struct spawned){pid, TAKE_FD(out.read_fd), TAKE_FD(error.read_fd)};
     return 0;
 }

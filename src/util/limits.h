@@ -154,6 +154,9 @@
 
 /* A start that is not ready by then has failed; a start takes some milliseconds. */
 #define LIMIT_START_MS 30000
+/* From the fork of a program to its exec. The agent can stop a process of its own uid on this way
+ * (SIGSTOP), and init waits for it meanwhile. */
+#define LIMIT_EXEC_MS 3000
 /* An init that a new supervisor finds answers at once. */
 #define LIMIT_ADOPT_MS 5000
 /* Wall clock of one image build: packages come over the network. */
