@@ -144,9 +144,20 @@ void link_send_status(uint64_t id, int code, const char *text)
     link_send(IPC_STATUS, id, &status, NULL, 0);
 }
 
+/* Ends of programs that no supervisor has been told. */
+static uint32_t count_untold(void)
+{
+    uint32_t count = 0;
+    for (size_t i = 0; i < link_.count; i++)
+        count += is_lasting(queue_at(i)->type);
+    return count;
+}
+
 void link_greet(uint64_t id)
 {
-    struct msg_init_state state = {.execs = exec_count()};
+    /* A program whose end is told right after this still counts: else its end would be taken for
+     * that of another one. */
+    struct msg_init_state state = {.execs = exec_count() + count_untold()};
     IPC_SET_TEXT(state.boot_id, loop_boot_id());
     task_fill_state(&state);
     int fds[INIT_LISTENER_COUNT];

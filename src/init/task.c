@@ -201,7 +201,9 @@ void task_start(struct ipc_message *message)
         };
         int64_t started_ms = clock_unix_ms();
         result = run(&request, IPC_BODY(message, msg_init_task)->deadline_ms, &err);
-        task.end = (struct task_end){.started_ms = started_ms};
+        task.end =
+            (struct task_end){.started_ms = started_ms,
+                              .memory_limit = IPC_BODY(message, msg_init_task)->memory_limit};
         task.kill_fd = ipc_take_fd(message, 3);
         task.oom_fd = ipc_take_fd(message, 4);
         task.oom_before = read_oom_kills();

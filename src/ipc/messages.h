@@ -127,10 +127,11 @@ struct msg_init_state {
     int32_t task;        /* enum task_state: NONE, RUNNING or ENDED */
     struct task_end end; /* of the last task, when ENDED */
     int32_t task_pid;    /* inside; 0 when none runs */
-    uint32_t execs;      /* programs of INIT_EXEC that still run */
+    uint32_t execs;      /* programs of INIT_EXEC whose INIT_EXEC_ENDED is still to come */
 };
 struct msg_init_task {
-    int64_t deadline_ms; /* 0: none */
+    int64_t deadline_ms;  /* 0: none */
+    int64_t memory_limit; /* bytes; 0: none. For the record of an end for want of memory */
 };
 struct msg_init_exec {
     uint64_t exec; /* number chosen by the supervisor; comes back in INIT_EXEC_ENDED */

@@ -90,7 +90,8 @@ static int tasks_send(struct sandbox *sandbox, int spec, int prompt, struct err 
         sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, "task", &group, err);
     if (result < 0)
         return result;
-    struct msg_init_task body = {0};
+    struct msg_init_task body = {.memory_limit =
+                                     sandbox->supervisor->config->memory_mib * 1024 * 1024};
     int fds[5] = {spec, prompt, group.procs_fd, group.kill_fd, group.oom_fd};
     size_t count = 2;
     while (count < ARRAY_LEN(fds) && fds[count] >= 0)
@@ -130,6 +131,17 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
     table_save(sandbox);
 }
 
+/* There is no task any more whose end somebody could wait for. */
+static void tasks_answer_waiters(struct sandbox *sandbox)
+{
+    while (sandbox->waiters) {
+        struct waiter *waiter = sandbox->waiters;
+        sandbox->waiters = waiter->next;
+        reply_status(sandbox->supervisor, waiter->reply, IPC_STATUS_OK, "%s", "");
+        free(waiter);
+    }
+}
+
 bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
 {
     const struct msg_init_started *body = IPC_BODY(message, msg_init_started);
@@ -147,6 +159,7 @@ bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
     reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_FAILED, "%s", why);
     sandbox->meta.task = TASK_NONE;
     table_save(sandbox);
+    tasks_answer_waiters(sandbox);
     table_pump(sandbox);
     return true;
 }
@@ -222,7 +235,6 @@ void tasks_get(struct supervisor *supervisor, struct reply reply, const char *na
 
 static void tasks_set_state(struct sandbox *sandbox, enum task_state state)
 {
-    struct supervisor *supervisor = sandbox->supervisor;
     sandbox->meta.task = state;
     table_save(sandbox);
     table_touch(sandbox);
@@ -230,12 +242,7 @@ static void tasks_set_state(struct sandbox *sandbox, enum task_state state)
              state == TASK_ENDED ? "has ended" : "is lost: its instance died before its end");
     if (state == TASK_ENDED)
         tasks_send_state(sandbox, IPC_TASK_FINISHED, (struct reply){0});
-    while (sandbox->waiters) {
-        struct waiter *waiter = sandbox->waiters;
-        sandbox->waiters = waiter->next;
-        reply_status(supervisor, waiter->reply, IPC_STATUS_OK, "%s", "");
-        free(waiter);
-    }
+    tasks_answer_waiters(sandbox);
 }
 
 void tasks_ended(struct sandbox *sandbox)

@@ -254,7 +254,7 @@ void rig_task(struct rig *rig, const char *const *argv, const char *prompt, int6
     cleanup_fd int spec = rig_spec(argv, "/workspace");
     cleanup_fd int prompt_fd =
         fd_sealed("prompt", prompt ? prompt : "", prompt ? strlen(prompt) : 0, NULL);
-    struct msg_init_task body = {.deadline_ms = deadline_ms};
+    struct msg_init_task body = {.deadline_ms = deadline_ms, .memory_limit = 64LL << 20};
     int fds[5] = {spec, prompt_fd, group.procs_fd, group.kill_fd, group.oom_fd};
     assert(ipc_send(rig->instance.socket, IPC_INIT_TASK, 9, &body, fds, 5, NULL) == 0);
     struct ipc_message message;

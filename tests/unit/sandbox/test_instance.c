@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "sandbox/host_internal.h"
 #include "task/spec.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -234,6 +235,7 @@ static void test_a_task_that_eats_memory_is_told_apart(void)
     rig_receive(&rig, IPC_INIT_TASK_ENDED, &message);
     const struct task_end *end = &IPC_BODY(&message, msg_init_ended)->end;
     assert(end->kind == TASK_END_OOM && end->oom_kills == 1);
+    assert(end->memory_limit == 64LL << 20);
 }
 
 static void test_a_watcher_hears_appends_and_the_end(void)
@@ -283,6 +285,81 @@ static void test_an_instance_outlives_its_supervisor(void)
     rig_receive(&rig, IPC_INIT_TASK_ENDED, &message);
     const struct task_end *end = &IPC_BODY(&message, msg_init_ended)->end;
     assert(end->kind == TASK_END_CANCELLED && end->code == SIGTERM);
+}
+
+/* A program's process that is held up on its way to exec (the agent could stop it by a signal; here
+ * its group is frozen) holds init up for a moment, not for ever. */
+static void test_a_held_up_start_is_given_up(void)
+{
+    struct ipc_message message;
+    struct sandbox_group group;
+    if (rig.host->cgroups.v2_fd < 0)
+        return;
+    assert(sandbox_group_create(rig.host, rig.instance.name, "exec-1000", &group, NULL) == 0);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/exec-1000/cgroup.freeze", rig.instance.name);
+    cleanup_fd int freeze = openat(rig.host->cgroups.v2_fd, path, O_WRONLY | O_CLOEXEC);
+    assert(freeze >= 0 && write(freeze, "1", 1) == 1);
+    cleanup_fd int spec = rig_spec((const char *[]){"wait", NULL}, "/");
+    struct msg_init_exec body = {.exec = 1000, .user = EXEC_AS_AGENT};
+    int fds[3] = {spec, group.procs_fd, group.kill_fd};
+    assert(ipc_send(rig.instance.socket, IPC_INIT_EXEC, 1000, &body, fds, 3, NULL) == 0);
+    rig_receive(&rig, IPC_INIT_STARTED, &message);
+    assert(IPC_BODY(&message, msg_init_started)->code == ETIMEDOUT);
+    sandbox_group_close(&group);
+    assert(rig_group_is_empty(&rig, "exec-1000"));
+}
+
+static struct sandbox_group start_waiting_exec(uint64_t number, const char *group_name)
+{
+    struct ipc_message message;
+    struct sandbox_group group;
+    assert(sandbox_group_create(rig.host, rig.instance.name, group_name, &group, NULL) == 0);
+    cleanup_fd int spec = rig_spec((const char *[]){"wait", NULL}, "/");
+    struct msg_init_exec body = {.exec = number, .user = EXEC_AS_AGENT};
+    int fds[3] = {spec, group.procs_fd, group.kill_fd};
+    assert(ipc_send(rig.instance.socket, IPC_INIT_EXEC, number, &body, fds, 3, NULL) == 0);
+    rig_receive(&rig, IPC_INIT_STARTED, &message);
+    assert(IPC_BODY(&message, msg_init_started)->code == 0);
+    ipc_message_close(&message);
+    return group;
+}
+
+static void kill_exec(struct sandbox_group *group, const char *name)
+{
+    assert(write(group->kill_fd, "1", 1) == 1);
+    sandbox_group_close(group);
+    assert(rig_group_is_empty(&rig, name));
+}
+
+static void expect_exec_ended(uint64_t number)
+{
+    struct ipc_message message;
+    rig_receive(&rig, IPC_INIT_EXEC_ENDED, &message);
+    assert(IPC_BODY(&message, msg_init_ended)->exec == number);
+}
+
+/* One program ends while there is no supervisor, another goes on: the next supervisor is told of
+ * both, since it will hear of the end of both. */
+static void test_ends_that_nobody_heard_still_count(void)
+{
+    struct ipc_message message;
+    struct err err = {0};
+    struct sandbox_group ends = start_waiting_exec(1001, "exec-1001");
+    struct sandbox_group stays = start_waiting_exec(1002, "exec-1002");
+    struct sandbox_instance old = rig.instance;
+    close(old.socket);
+    kill_exec(&ends, "exec-1001");
+    assert(sandbox_instance_adopt(rig.host, old.name, old.boot_id, old.block, old.init.pid,
+                                  old.init.start_time, rig.folder_fd, &rig.instance, &err) == 0);
+    sandbox_process_release(&old.init);
+    assert(ipc_send(rig.instance.socket, IPC_INIT_HELLO, 13, NULL, NULL, 0, &err) == 0);
+    rig_receive(&rig, IPC_INIT_STATE, &message);
+    assert(IPC_BODY(&message, msg_init_state)->execs == 2);
+    ipc_message_close(&message);
+    expect_exec_ended(1001);
+    kill_exec(&stays, "exec-1002");
+    expect_exec_ended(1002);
 }
 
 static void test_a_stop_ends_everything(void)
@@ -385,6 +462,8 @@ static void run_tests(void)
     test_a_task_that_eats_memory_is_told_apart();
     test_a_watcher_hears_appends_and_the_end();
     test_an_instance_outlives_its_supervisor();
+    test_a_held_up_start_is_given_up();
+    test_ends_that_nobody_heard_still_count();
     test_what_an_agent_leaves_holds_up_no_start();
     test_a_stop_ends_everything();
     rig_stop(&rig);

@@ -295,6 +295,24 @@ static void test_a_task_whose_instance_dies_is_lost(void)
     remove_sandbox("lost");
 }
 
+/* Whoever cancels a task that never came to run is not left waiting. */
+static void test_a_cancel_of_a_failed_start_is_answered(void)
+{
+    struct fake_instance *init = clone_into("never");
+    uint64_t start = ask_name(IPC_TASK_START, "never");
+    cleanup_ipc_message struct ipc_message message;
+    next(init->socket, IPC_INIT, IPC_INIT_TASK, &message);
+    uint64_t number = message.header.id;
+    uint64_t cancel = ask_name(IPC_TASK_CANCEL, "never");
+    next(init->socket, IPC_INIT, IPC_INIT_TASK_CANCEL, &message);
+    struct msg_init_started started = {.code = ENOENT};
+    IPC_SET_TEXT(started.text, "no such program");
+    assert(ipc_send(init->socket, IPC_INIT_STARTED, number, &started, NULL, 0, NULL) == 0);
+    expect_status(start, IPC_STATUS_FAILED, "no such program");
+    expect_status(cancel, IPC_STATUS_OK, "");
+    remove_sandbox("never");
+}
+
 static void test_unknown_names_are_not_made(void)
 {
     expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "nobody"), 0);
@@ -403,6 +421,7 @@ int main(void)
     test_a_stop_is_in_its_place_in_the_queue();
     test_a_task_from_start_to_end();
     test_a_task_whose_instance_dies_is_lost();
+    test_a_cancel_of_a_failed_start_is_answered();
     test_unknown_names_are_not_made();
     test_what_a_dead_supervisor_left();
     test_a_newer_record_is_refused();
