@@ -86,6 +86,10 @@ int sandbox_group_create(struct sandbox_host *host, const char *instance, const 
                          struct sandbox_group *ret, struct err *err);
 int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
                          struct err *err);
+/* Removes groups "exec-N" that have become empty, but those that `is_used` knows (a program may be
+ * on its way into them). Returns how many a process is still in. */
+int sandbox_groups_sweep(struct sandbox_host *host, const char *instance,
+                         bool (*is_used)(void *ctx, const char *group), void *ctx);
 void sandbox_group_close(struct sandbox_group *group);
 
 /* One job in a jail: its own user, mount, pid, net, ipc, uts and cgroup namespaces, ids of `block`,

@@ -111,12 +111,10 @@ static void instance_on_end(void *ctx)
     egress_detach(supervisor, sandbox);
     instance_close_events(sandbox);
     sandbox_instance_release(&sandbox->instance);
-    struct err err = {0};
-    if (sandbox_instance_cleanup(supervisor->host, sandbox->meta.name, &err) < 0)
-        log_warn("sandbox=%s %s", sandbox->meta.name, err.message);
     ids_release(sandbox_host_ids(supervisor->host), sandbox->meta.lease.block);
     sandbox->meta.lease = (struct meta_lease){0};
     sandbox->state = SANDBOX_STOPPED;
+    leftovers_clear(supervisor, sandbox->meta.name);
     supervisor->instance_count--;
     sandbox->foreign_runs = 0;
     runs_fail_all(sandbox, was_starting ? sandbox->failure : "The sandbox was stopped");
@@ -224,6 +222,7 @@ int instance_start(struct sandbox *sandbox, struct err *err)
     }
     instance_note_lease(sandbox);
     sandbox->is_adopted = false;
+    sandbox->has_old_groups = false;
     sandbox->next_number = 1;
     instance_watch(sandbox, LIMIT_START_MS);
     /* While the child sets up. An instance that is on no record is ended by the next supervisor. */
@@ -254,6 +253,7 @@ int instance_adopt(struct sandbox *sandbox, struct err *err)
         return result;
     }
     sandbox->is_adopted = true;
+    sandbox->has_old_groups = true; /* perhaps */
     sandbox->next_number = instance_fresh_number();
     instance_watch(sandbox, LIMIT_ADOPT_MS);
     channel_send(sandbox->init, IPC_INIT_HELLO, sandbox->next_number++, NULL, NULL, 0);

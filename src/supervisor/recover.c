@@ -12,7 +12,6 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -22,17 +21,6 @@
 #include "util/fd.h"
 #include "util/log.h"
 #include "util/name.h"
-
-/* Processes of an orphan need a moment to go after the kill; so many tries, each after a pause. */
-#define ORPHAN_TRIES 50
-#define ORPHAN_PAUSE_MS 100
-
-struct orphan {
-    struct supervisor *supervisor;
-    struct event *timer;
-    char name[LIMIT_NAME_BYTES + 1];
-    int tries;
-};
 
 static DIR *recover_open(int dir_fd, const char *path)
 {
@@ -92,36 +80,6 @@ static void recover_builds(struct supervisor *supervisor)
     closedir(dir);
 }
 
-/* ------------------------------------------------------------------------------- orphans */
-
-static void orphan_try(void *ctx)
-{
-    struct orphan *orphan = ctx;
-    struct err err = {0};
-    int result = sandbox_instance_cleanup(orphan->supervisor->host, orphan->name, &err);
-    if (result < 0 && ++orphan->tries < ORPHAN_TRIES)
-        return;
-    if (result < 0)
-        log_error("sandbox=%s cgroups of a former instance stay: %s", orphan->name, err.message);
-    event_free(&orphan->timer);
-    free(orphan);
-}
-
-/* Kills all that runs in the cgroups of `name` and removes them, in the background. */
-static void orphan_clear(struct supervisor *supervisor, const char *name)
-{
-    struct sandbox_instance instance = {.init = {.pidfd = -1}, .socket = -1};
-    snprintf(instance.name, sizeof(instance.name), "%s", name);
-    sandbox_instance_kill(supervisor->host, &instance, NULL);
-    if (sandbox_instance_cleanup(supervisor->host, name, NULL) == 0)
-        return;
-    struct orphan *orphan = must_alloc(sizeof(*orphan));
-    orphan->supervisor = supervisor;
-    snprintf(orphan->name, sizeof(orphan->name), "%s", name);
-    orphan->timer =
-        event_timer(&supervisor->loop, ORPHAN_PAUSE_MS, ORPHAN_PAUSE_MS, orphan_try, orphan);
-}
-
 static void recover_on_cgroup(void *ctx, const char *name)
 {
     struct supervisor *supervisor = ctx;
@@ -129,7 +87,7 @@ static void recover_on_cgroup(void *ctx, const char *name)
     if (sandbox && sandbox->state != SANDBOX_STOPPED)
         return;
     log_warn("sandbox=%s has an instance that is on no record; it is ended", name);
-    orphan_clear(supervisor, name);
+    leftovers_kill(supervisor, name);
 }
 
 /* ----------------------------------------------------------------------------- take-over */
@@ -143,7 +101,7 @@ static void recover_instance(struct sandbox *sandbox)
         return;
     if (had_lease) {
         log_warn("sandbox=%s its instance is gone: %s", sandbox->meta.name, err.message);
-        orphan_clear(supervisor, sandbox->meta.name);
+        leftovers_kill(supervisor, sandbox->meta.name);
         sandbox->meta.lease = (struct meta_lease){0};
         sandbox->meta.is_cloning = false;
     }
@@ -163,6 +121,7 @@ int recover_state(struct supervisor *supervisor, struct err *err)
     if (sandbox_instance_list(supervisor->host, recover_on_cgroup, supervisor, err) < 0)
         log_warn("%s", err->message);
     recover_builds(supervisor);
+    trash_reopen(supervisor);
     trash_empty(supervisor);
     return 0;
 }

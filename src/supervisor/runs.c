@@ -105,8 +105,21 @@ static void runs_remove_group(struct sandbox *sandbox, uint64_t number)
 {
     char name[32];
     runs_group_name(number, name);
-    /* A child that lives on keeps its group; it goes with the instance. */
-    sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL);
+    /* A child that lives on keeps its group. */
+    if (sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL) < 0)
+        sandbox->has_old_groups = true;
+}
+
+static bool runs_is_used(void *ctx, const char *group)
+{
+    return runs_find(ctx, strtoull(group + strlen("exec-"), NULL, 10));
+}
+
+void runs_sweep_groups(struct sandbox *sandbox)
+{
+    if (sandbox->has_old_groups)
+        sandbox->has_old_groups = sandbox_groups_sweep(sandbox->supervisor->host,
+                                                       sandbox->meta.name, runs_is_used, sandbox);
 }
 
 /* A program that could not be executed ends as a shell tells it: 127 when it is not there, else 126,

@@ -8,7 +8,7 @@
  *   dispatch, documents             the api's requests, and the JSON of its questions
  *   table, instance, init           sandboxes: queue of operations, lifecycle, messages of init
  *   runs, tasks, images, jails      what runs in them and beside them
- *   recover, trash                  what is found at start, what is left over
+ *   recover, leftovers, trash       what is found at start, what is left over
  */
 #pragma once
 
@@ -127,6 +127,8 @@ int recover_state(struct supervisor *supervisor, struct err *err);
 
 /* trash.c: goes on emptying STATE/trash, unless that is under way. */
 void trash_empty(struct supervisor *supervisor);
+/* At start: what could not be removed is tried again. */
+void trash_reopen(struct supervisor *supervisor);
 
 /* images.c */
 void images_build(struct supervisor *supervisor, struct reply reply, const char *name,

@@ -16,8 +16,9 @@
 
 static char trash_name[NAME_MAX + 1]; /* the entry that trash_jail works on */
 
-/* An entry whose removal failed stays until the next start of the daemon. */
-static bool trash_has_failed;
+/* An entry whose removal failed is put aside under a hidden name, so that it holds up no other; the
+ * next start of the daemon tries it again. */
+#define TRASH_ASIDE ".failed-"
 
 static bool trash_may_go(const struct supervisor *supervisor, const char *name)
 {
@@ -44,18 +45,27 @@ static bool trash_find(struct supervisor *supervisor)
     return trash_name[0] != '\0';
 }
 
+/* False: it is still in the way. */
+static bool trash_put_aside(struct supervisor *supervisor, const char *why)
+{
+    char aside[sizeof(trash_name) + sizeof(TRASH_ASIDE)];
+    snprintf(aside, sizeof(aside), TRASH_ASIDE "%s", trash_name);
+    log_error("trash/%s could not be removed%s%s: it is tried again at the next start", trash_name,
+              why[0] ? ": " : "", why);
+    if (renameat(supervisor->trash_fd, trash_name, supervisor->trash_fd, aside) == 0)
+        return true;
+    log_error("trash/%s cannot be put aside: %s", trash_name, strerror(errno));
+    return false;
+}
+
 static void trash_on_done(void *ctx, const struct task_end *end, const char *text)
 {
     struct supervisor *supervisor = ctx;
     supervisor->trash_jail = NULL;
     bool is_good = end->kind == TASK_END_EXITED && end->code == 0 &&
                    unlinkat(supervisor->trash_fd, trash_name, AT_REMOVEDIR) == 0;
-    if (!is_good) {
-        log_error("trash/%s could not be removed%s%s: it is tried again at the next start",
-                  trash_name, text[0] ? ": " : "", text);
-        trash_has_failed = true;
-    }
-    trash_empty(supervisor);
+    if (is_good || trash_put_aside(supervisor, text))
+        trash_empty(supervisor);
 }
 
 static int trash_start(struct supervisor *supervisor, struct err *err)
@@ -79,11 +89,25 @@ static int trash_start(struct supervisor *supervisor, struct err *err)
 
 void trash_empty(struct supervisor *supervisor)
 {
-    struct err err = {0};
-    if (supervisor->trash_jail || trash_has_failed || !trash_find(supervisor))
-        return;
-    if (trash_start(supervisor, &err) < 0) {
-        log_error("trash/%s could not be removed: %s", trash_name, err.message);
-        trash_has_failed = true;
+    while (!supervisor->trash_jail && trash_find(supervisor)) {
+        struct err err = {0};
+        int result = trash_start(supervisor, &err);
+        if (result == -EAGAIN)
+            return; /* no ids are free for a jail: an instance that stops comes here again */
+        if (result < 0 && !trash_put_aside(supervisor, err.message))
+            return;
     }
+}
+
+void trash_reopen(struct supervisor *supervisor)
+{
+    int fd = openat(supervisor->trash_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return;
+    for (const struct dirent *entry; (entry = readdir(dir));)
+        if (strncmp(entry->d_name, TRASH_ASIDE, strlen(TRASH_ASIDE)) == 0)
+            renameat(supervisor->trash_fd, entry->d_name, supervisor->trash_fd,
+                     entry->d_name + strlen(TRASH_ASIDE));
+    closedir(dir);
 }

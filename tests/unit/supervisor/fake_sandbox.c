@@ -18,6 +18,7 @@ struct sandbox_host {
 struct fake_instance fake_instances[8];
 int fake_starts;
 int fake_jails;
+int fake_busy_cleanups;
 
 struct sandbox_host *fake_host(void)
 {
@@ -118,9 +119,10 @@ int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *in
 int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err)
 {
     (void)host;
-    (void)name;
-    (void)err;
-    return 0;
+    if (fake_busy_cleanups == 0)
+        return 0;
+    fake_busy_cleanups--;
+    return err_set(err, EBUSY, "%s is busy", name);
 }
 
 void sandbox_instance_release(struct sandbox_instance *instance)
@@ -159,6 +161,16 @@ int sandbox_group_remove(struct sandbox_host *host, const char *instance, const 
     (void)instance;
     (void)group;
     (void)err;
+    return 0;
+}
+
+int sandbox_groups_sweep(struct sandbox_host *host, const char *instance,
+                         bool (*is_used)(void *ctx, const char *group), void *ctx)
+{
+    (void)host;
+    (void)instance;
+    (void)is_used;
+    (void)ctx;
     return 0;
 }
 

@@ -14,6 +14,7 @@ struct fake_instance {
 extern struct fake_instance fake_instances[8];
 extern int fake_starts; /* since the test began */
 extern int fake_jails;
+extern int fake_busy_cleanups; /* so many clean-ups fail with EBUSY */
 
 struct sandbox_host *fake_host(void);
 struct fake_instance *fake_find(const char *name); /* the one that runs, or NULL */

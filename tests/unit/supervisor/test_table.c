@@ -313,6 +313,40 @@ static void test_a_cancel_of_a_failed_start_is_answered(void)
     remove_sandbox("never");
 }
 
+static void test_groups_that_empty_late_are_removed(void)
+{
+    int64_t until = clock_monotonic_ms() + 20000;
+    uint64_t id = ask_exec("late", false);
+    struct fake_instance *init = init_gets_ready("late");
+    init_ends(init, IPC_INIT_EXEC_ENDED, init_starts(init, IPC_INIT_EXEC));
+    expect(IPC_RUN_STARTED, id, 2);
+    expect(IPC_RUN_ENDED, id, 0);
+    fake_busy_cleanups = 3;
+    remove_sandbox("late");
+    while (fake_busy_cleanups && clock_monotonic_ms() < until)
+        uv_run(&t.supervisor.loop, UV_RUN_ONCE);
+    assert(fake_busy_cleanups == 0);
+}
+
+/* The fake jail removes nothing. */
+static void test_trash_that_cannot_be_removed_holds_up_no_other(void)
+{
+    static const char *const folders[] = {"trash/a-1", "trash/a-1/full", "trash/b-2",
+                                          "trash/b-2/full"};
+    int64_t until = clock_monotonic_ms() + 20000;
+    struct stat st;
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
+        assert(mkdirat(t.supervisor.state_fd, folders[i], 0700) == 0);
+    trash_empty(&t.supervisor);
+    while (t.supervisor.trash_jail && clock_monotonic_ms() < until)
+        uv_run(&t.supervisor.loop, UV_RUN_ONCE);
+    assert(fstatat(t.supervisor.trash_fd, ".failed-a-1", &st, 0) == 0);
+    assert(fstatat(t.supervisor.trash_fd, ".failed-b-2", &st, 0) == 0);
+    trash_reopen(&t.supervisor);
+    assert(fstatat(t.supervisor.trash_fd, "a-1", &st, 0) == 0);
+    assert(fstatat(t.supervisor.trash_fd, "b-2", &st, 0) == 0);
+}
+
 static void test_unknown_names_are_not_made(void)
 {
     expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "nobody"), 0);
@@ -422,6 +456,8 @@ int main(void)
     test_a_task_from_start_to_end();
     test_a_task_whose_instance_dies_is_lost();
     test_a_cancel_of_a_failed_start_is_answered();
+    test_groups_that_empty_late_are_removed();
+    test_trash_that_cannot_be_removed_holds_up_no_other();
     test_unknown_names_are_not_made();
     test_what_a_dead_supervisor_left();
     test_a_newer_record_is_refused();
