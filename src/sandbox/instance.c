@@ -233,22 +233,19 @@ static int find_process(pid_t pid, uint64_t start_time, struct sandbox_process *
     return 0;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): all that meta.json says of an instance */
-int sandbox_instance_adopt(struct sandbox_host *host, const char *name, const char *boot_id,
-                           uint32_t block, pid_t pid, uint64_t start_time, int folder_fd,
-                           struct sandbox_instance *ret, struct err *err)
+int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
+                           struct err *err)
 {
-    (void)host;
     struct sandbox_process process = {.pidfd = -1};
-    int result = find_process(pid, start_time, &process, err);
-    int sock = result < 0 ? result : connect_init(folder_fd, err);
+    int result = find_process(record->pid, record->start_time, &process, err);
+    int sock = result < 0 ? result : connect_init(record->folder_fd, err);
     if (sock < 0) {
         sandbox_process_release(&process);
-        return err_context(err, sock, "cannot take over %s", name);
+        return err_context(err, sock, "cannot take over %s", record->name);
     }
-    *ret = (struct sandbox_instance){.init = process, .socket = sock, .block = block};
-    snprintf(ret->name, sizeof(ret->name), "%s", name);
-    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", boot_id);
+    *ret = (struct sandbox_instance){.init = process, .socket = sock, .block = record->block};
+    snprintf(ret->name, sizeof(ret->name), "%s", record->name);
+    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", record->boot_id);
     return 0;
 }
 

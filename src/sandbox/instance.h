@@ -54,12 +54,20 @@ struct sandbox_instance {
 int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
                            struct sandbox_instance *ret, struct err *err);
 
-/* Finds an instance that a former supervisor started: pid and start time must fit, init.sock in
- * folder_fd must answer to connect(2). Then the caller sends INIT_HELLO and compares boot ids.
- * -ESRCH: it is gone. */
-int sandbox_instance_adopt(struct sandbox_host *host, const char *name, const char *boot_id,
-                           uint32_t block, pid_t pid, uint64_t start_time, int folder_fd,
-                           struct sandbox_instance *ret, struct err *err);
+/* What is on record of an instance that a former supervisor started. */
+struct sandbox_record {
+    const char *name;
+    const char *boot_id;
+    uint32_t block; /* claimed by the caller */
+    pid_t pid;      /* of its init */
+    uint64_t start_time;
+    int folder_fd; /* sandboxes/<name> */
+};
+
+/* Finds it: pid and start time must fit, init.sock in its folder must answer to connect(2). Then
+ * the caller sends INIT_HELLO and compares boot ids. -ESRCH: it is gone. */
+int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
+                           struct err *err);
 
 /* Kills every process of the instance at once (cgroup.kill; without cgroups init's pidfd, whose pid
  * namespace dies with it). Its end is told by init.pidfd. */

@@ -245,9 +245,13 @@ int instance_adopt(struct sandbox *sandbox, struct err *err)
     int result = ids_claim(ids, lease->block, err);
     if (result < 0)
         return result;
-    result = sandbox_instance_adopt(supervisor->host, sandbox->meta.name, lease->boot_id,
-                                    lease->block, lease->pid, lease->start_time, sandbox->folder_fd,
-                                    &sandbox->instance, err);
+    struct sandbox_record record = {.name = sandbox->meta.name,
+                                    .boot_id = lease->boot_id,
+                                    .block = lease->block,
+                                    .pid = lease->pid,
+                                    .start_time = lease->start_time,
+                                    .folder_fd = sandbox->folder_fd};
+    result = sandbox_instance_adopt(&record, &sandbox->instance, err);
     if (result < 0) {
         ids_release(ids, lease->block);
         return result;

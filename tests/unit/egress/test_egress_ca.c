@@ -193,7 +193,8 @@ static void note_outcome(SSL *client, SSL *server, struct outcome *ret)
     ret->is_ok = SSL_get_verify_result(client) == X509_V_OK;
     snprintf(ret->sni, sizeof(ret->sni), "%s", egress_ca_sni(server));
     SSL_get0_alpn_selected(client, &alpn, &len);
-    memcpy(ret->alpn, alpn, len);
+    if (len)
+        memcpy(ret->alpn, alpn, len);
     ret->leaf = SSL_get1_peer_certificate(client);
     ret->chain_len = sk_X509_num(SSL_get_peer_cert_chain(client));
 }

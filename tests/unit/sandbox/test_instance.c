@@ -258,6 +258,16 @@ static void test_a_watcher_hears_appends_and_the_end(void)
     close(fds[0]);
 }
 
+static struct sandbox_record record_of(const struct sandbox_instance *instance)
+{
+    return (struct sandbox_record){.name = instance->name,
+                                   .boot_id = instance->boot_id,
+                                   .block = instance->block,
+                                   .pid = instance->init.pid,
+                                   .start_time = instance->init.start_time,
+                                   .folder_fd = rig.folder_fd};
+}
+
 /* The supervisor dies while a task runs; the next one takes the instance over. */
 static void test_an_instance_outlives_its_supervisor(void)
 {
@@ -266,11 +276,11 @@ static void test_an_instance_outlives_its_supervisor(void)
     rig_task(&rig, (const char *[]){"wait", NULL}, NULL, 0);
     struct sandbox_instance old = rig.instance;
     close(old.socket);
-    assert(sandbox_instance_adopt(rig.host, old.name, old.boot_id, old.block, old.init.pid,
-                                  old.init.start_time + 1, rig.folder_fd, &rig.instance,
-                                  &err) == -ESRCH);
-    assert(sandbox_instance_adopt(rig.host, old.name, old.boot_id, old.block, old.init.pid,
-                                  old.init.start_time, rig.folder_fd, &rig.instance, &err) == 0);
+    struct sandbox_record record = record_of(&old);
+    record.start_time++;
+    assert(sandbox_instance_adopt(&record, &rig.instance, &err) == -ESRCH);
+    record.start_time--;
+    assert(sandbox_instance_adopt(&record, &rig.instance, &err) == 0);
     sandbox_process_release(&old.init);
     assert(ipc_send(rig.instance.socket, IPC_INIT_HELLO, 11, NULL, NULL, 0, &err) == 0);
     rig_receive(&rig, IPC_INIT_STATE, &message);
@@ -382,8 +392,8 @@ static void test_ends_that_nobody_heard_still_count(void)
     struct sandbox_instance old = rig.instance;
     close(old.socket);
     kill_exec(&ends, "exec-1001");
-    assert(sandbox_instance_adopt(rig.host, old.name, old.boot_id, old.block, old.init.pid,
-                                  old.init.start_time, rig.folder_fd, &rig.instance, &err) == 0);
+    struct sandbox_record record = record_of(&old);
+    assert(sandbox_instance_adopt(&record, &rig.instance, &err) == 0);
     sandbox_process_release(&old.init);
     assert(ipc_send(rig.instance.socket, IPC_INIT_HELLO, 13, NULL, NULL, 0, &err) == 0);
     rig_receive(&rig, IPC_INIT_STATE, &message);

@@ -91,18 +91,11 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
     return 0;
 }
 
-int sandbox_instance_adopt(struct sandbox_host *host, const char *name, const char *boot_id,
-                           uint32_t block, pid_t pid, uint64_t start_time, int folder_fd,
-                           struct sandbox_instance *ret, struct err *err)
+int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
+                           struct err *err)
 {
-    (void)host;
-    (void)boot_id;
-    (void)block;
-    (void)pid;
-    (void)start_time;
-    (void)folder_fd;
     (void)ret;
-    return err_set(err, ESRCH, "%s is gone", name);
+    return err_set(err, ESRCH, "%s is gone", record->name);
 }
 
 int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
