@@ -1,7 +1,8 @@
 /*
  * paddock-egress: the only way out of the sandboxes, and with --make-ca the one-shot that makes
- * their CA. Hears the supervisor on descriptor 3; the one-shot hears nobody and gets ca.key, ca.crt
- * and an empty memfd as 3, 4 and 5. Confines itself before it reads a single byte of either.
+ * their CA. Hears the supervisor on descriptor 3; the one-shot hears nobody and gets ca.key,
+ * ca.crt, an empty memfd and its seccomp filter as 3, 4, 5 and 6. Confines itself before it reads a
+ * single byte of either.
  */
 #include <curl/curl.h>
 #include <fcntl.h>
@@ -22,6 +23,7 @@
 #define MAKE_CA_KEY_FD 3
 #define MAKE_CA_CRT_FD 4
 #define MAKE_CA_OUT_FD 5
+#define MAKE_CA_SECCOMP_FD 6
 
 /* Landlock binds to inodes and these files are replaced by renaming: so folders, not files. Names
  * are resolved by the C library, which loads its modules when they are first wanted. */
@@ -44,6 +46,8 @@ static int make_ca(struct err *err)
     int result = confine_privileges(geteuid() != 0, err);
     if (result == 0)
         result = confine_landlock(NULL, 0, err);
+    if (result == 0)
+        result = confine_seccomp(MAKE_CA_SECCOMP_FD, err);
     if (result == 0)
         result = egress_ca_make(MAKE_CA_KEY_FD, MAKE_CA_CRT_FD, MAKE_CA_OUT_FD, err);
     return result;

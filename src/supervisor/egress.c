@@ -188,13 +188,16 @@ static int egress_make(void *ctx, struct child *child, struct err *err)
     cleanup_fd int out = memfd_create("intermediate", MFD_CLOEXEC);
     if (key < 0 || crt < 0 || out < 0)
         return err_errno(err, errno, "cannot open the CA's files");
+    int filter = sandbox_host_seccomp_fd(supervisor->host, SECCOMP_EGRESS);
+    if (filter < 0)
+        return err_errno(err, -filter, "there is no seccomp filter for egress");
     const char *const argv[] = {"paddock-egress", "--make-ca", NULL};
-    int fds[3] = {key, crt, out};
+    int fds[4] = {key, crt, out, filter};
     struct spawn spawn = {.path = supervisor->paths->egress,
                           .argv = argv,
                           .id = egress_id(supervisor),
                           .fds = fds,
-                          .fd_count = 3};
+                          .fd_count = ARRAY_LEN(fds)};
     int result = spawn_start(&spawn, &egress_maker.process, err);
     if (result < 0)
         return result;

@@ -97,7 +97,7 @@ class Supervisor:
 
     def make_ca(self):
         out = memfd()
-        pid = spawn(self.binary, ["paddock-egress", "--make-ca"], [*self.files, out])
+        pid = spawn(self.binary, ["paddock-egress", "--make-ca"], [*self.files, out, self.filter_fd])
         return wait(pid), out
 
     def start(self):
@@ -286,6 +286,12 @@ def test_make_ca_refuses_what_does_not_hold(supervisor):
     assert status == 1 and contents(out) == b""
 
 
+def test_make_ca_does_nothing_without_its_filter(supervisor):
+    unconfined = Supervisor(supervisor.binary, memfd(b"no filter"), [memfd(), memfd()])
+    status, out = unconfined.make_ca()
+    assert status == 1 and contents(out) == b"" and contents(unconfined.files[0]) == b""
+
+
 def make_filter():
     if PRINTER:
         return subprocess.run([PRINTER], check=True, stdout=subprocess.PIPE).stdout
@@ -314,6 +320,7 @@ def main():
         test_an_allowed_request_fails_closed_without_an_upstream(supervisor, ca)
         test_the_audit_has_a_line_for_each(supervisor)
         test_make_ca_refuses_what_does_not_hold(supervisor)
+        test_make_ca_does_nothing_without_its_filter(supervisor)
         assert supervisor.end() == 0
     finally:
         shutil.rmtree(folder)
