@@ -11,9 +11,20 @@
 
 #include "util/cleanup.h"
 
+static void stop_waiting(struct egress_exchange *exchange)
+{
+    struct egress_exchange **at = &exchange->upstreams->waiting;
+    while (*at && *at != exchange)
+        at = &(*at)->next_waiting;
+    if (*at)
+        *at = exchange->next_waiting;
+}
+
 static void exchange_free(struct egress_exchange *exchange)
 {
     struct egress_upstreams *upstreams = exchange->upstreams;
+    if (exchange->is_waiting)
+        stop_waiting(exchange);
     if (exchange->previous)
         exchange->previous->next = exchange->next;
     else if (upstreams->exchanges == exchange)
@@ -52,16 +63,25 @@ static void upstream_run_deferred(uv_idle_t *idle)
 {
     struct egress_upstreams *upstreams = idle->data;
     uv_idle_stop(idle);
-    struct egress_exchange *next;
-    for (struct egress_exchange *exchange = upstreams->exchanges; exchange; exchange = next) {
-        next = exchange->next;
+    /* Those that are there now: going on may call back, and those calls may defer again. */
+    struct egress_exchange *waiting = TAKE_PTR(upstreams->waiting);
+    while (waiting) {
+        struct egress_exchange *exchange = waiting;
+        waiting = exchange->next_waiting;
+        exchange->is_waiting = false;
         run_one_deferred(exchange);
     }
 }
 
-static void defer(struct egress_upstreams *upstreams)
+static void defer(struct egress_exchange *exchange)
 {
+    struct egress_upstreams *upstreams = exchange->upstreams;
     uv_idle_start(&upstreams->deferred, upstream_run_deferred);
+    if (exchange->is_waiting)
+        return;
+    exchange->is_waiting = true;
+    exchange->next_waiting = upstreams->waiting;
+    upstreams->waiting = exchange;
 }
 
 /* libcurl wants more of the request's body. */
@@ -99,7 +119,7 @@ static void send_on(struct egress_exchange *exchange)
         return;
     exchange->is_send_paused = false;
     exchange->is_resumed = true;
-    defer(exchange->upstreams);
+    defer(exchange);
 }
 
 size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len)
@@ -127,13 +147,13 @@ void egress_exchange_resume(struct egress_exchange *exchange)
         return;
     exchange->is_receive_paused = false;
     exchange->is_resumed = true;
-    defer(exchange->upstreams);
+    defer(exchange);
 }
 
 void egress_exchange_cancel(struct egress_exchange *exchange)
 {
     exchange->is_cancelled = true;
-    defer(exchange->upstreams);
+    defer(exchange);
 }
 
 /* The transfer is over; called outside of libcurl's callbacks. */

@@ -22,6 +22,7 @@ struct egress_upstreams {
     char *proxy;        /* "" for none */
     int64_t idle_ms;
     struct egress_exchange *exchanges; /* all of them */
+    struct egress_exchange *waiting;   /* for upstream_run_deferred, by next_waiting */
     CURL *idle[UPSTREAM_IDLE_HANDLES];
     size_t idle_count;
 };
@@ -38,6 +39,8 @@ enum exchange_phase { EXCHANGE_HEAD, EXCHANGE_BODY };
 struct egress_exchange {
     struct egress_upstreams *upstreams;
     struct egress_exchange *previous, *next;
+    struct egress_exchange *next_waiting;
+    bool is_waiting;
     CURL *easy;
     struct curl_slist *headers;
     struct curl_slist *connect_to;
