@@ -95,6 +95,12 @@ void call_send(struct api_call *call, enum ipc_type type, const void *body, cons
     call->is_waiting = true;
 }
 
+void call_resume(struct api_call *call)
+{
+    call->is_waiting = false;
+    api_call_free_when_done(call);
+}
+
 static void api_refuse(struct http_exchange *exchange, int status, const char *extra,
                        const char *text)
 {
@@ -212,12 +218,12 @@ static void api_listen(struct api *api, struct ipc_message *message)
         log_info("listening on %s", IPC_TEXT(body->address));
 }
 
-static void api_on_task_finished(struct ipc_message *message)
+static void api_on_task_finished(struct api *api, struct ipc_message *message)
 {
     const struct msg_task_state *state = IPC_BODY(message, msg_task_state);
     cleanup_buf struct buf outcome = BUF_INIT(LIMIT_OUTCOME_BYTES);
     struct err err;
-    if (outcome_read(message, &outcome, &err) < 0)
+    if (outcome_get(api->loop, message, NULL, &outcome, &err) < 0)
         log_error("sandbox=%s cannot judge the task: %s", IPC_TEXT(state->name), err.message);
 }
 
@@ -241,7 +247,7 @@ static void api_on_message(struct api *api, struct ipc_message *message)
     if (message->header.type == IPC_API_LISTEN)
         api_listen(api, message);
     else if (message->header.type == IPC_TASK_FINISHED)
-        api_on_task_finished(message);
+        api_on_task_finished(api, message);
     else
         api_on_reply(api, message);
 }

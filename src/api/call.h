@@ -50,6 +50,8 @@ struct api_call {
 void call_send(struct api_call *call, enum ipc_type type, const void *body, const int *fds,
                size_t fd_count,
                void (*on_reply)(struct api_call *call, struct ipc_message *message));
+/* A call that set is_waiting for something else than a reply was answered. It may be gone then. */
+void call_resume(struct api_call *call);
 uv_loop_t *call_loop(const struct api_call *call);
 
 /* call.c. Answers; nothing happens when the client is gone or was answered. */

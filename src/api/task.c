@@ -1,4 +1,6 @@
 /* Routes of a task: start, state, cancel. Runs in api; judges outcomes (outcome.h). */
+#include <stdlib.h>
+
 #include "api/call.h"
 #include "api/outcome.h"
 #include "api/request.h"
@@ -29,13 +31,39 @@ void api_task_start(struct api_call *call)
     call_send(call, IPC_TASK_START, &body, &fd, 1, task_on_started);
 }
 
+static void task_on_judged(void *ctx, const struct buf *outcome, const struct err *err)
+{
+    struct api_call *call = ctx;
+    if (outcome)
+        call_json(call, 200, outcome);
+    else
+        call_failed(call, "%s", err->message);
+    call_resume(call);
+}
+
+static void task_wait_free(void *state)
+{
+    outcome_leave(state);
+    free(state);
+}
+
 static void task_on_ended(struct api_call *call, struct ipc_message *message)
 {
     cleanup_buf struct buf outcome = BUF_INIT(LIMIT_OUTCOME_BYTES);
     struct err err;
-    if (outcome_read(message, &outcome, &err) < 0)
+    struct outcome_wait *wait = calloc(1, sizeof(*wait));
+    if (!wait) {
+        call_failed(call, "out of memory");
+        return;
+    }
+    *wait = (struct outcome_wait){.done = task_on_judged, .ctx = call};
+    call->state = wait;
+    call->state_free = task_wait_free;
+    int r = outcome_get(call_loop(call), message, wait, &outcome, &err);
+    call->is_waiting = r == 0;
+    if (r < 0)
         call_failed(call, "%s", err.message);
-    else
+    else if (r > 0)
         call_json(call, 200, &outcome);
 }
 

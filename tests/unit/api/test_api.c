@@ -277,13 +277,50 @@ static void test_a_task_that_finished_is_judged_at_once(void)
     fake_start(false);
     open_task(fds, "");
     send_task_state(IPC_TASK_FINISHED, TASK_ENDED, fds, 4);
-    for (int i = 0; i < 10; i++)
+    char byte;
+    for (int i = 0; i < 5000 && pread(fds[0], &byte, 1, sizeof(OUTCOME) - 2) != 1; i++) {
         fake_turn();
+        usleep(1000);
+    }
     close_task(fds, OUTCOME);
     send_task_state(IPC_TASK_FINISHED, TASK_ENDED, NULL, 0); /* files missing: logged, no more */
     for (int i = 0; i < 10; i++)
         fake_turn();
     assert(!fake_is_lost());
+    fake_stop();
+}
+
+/* Others are answered while a large log is judged; who asks for the same meanwhile waits with the
+ * first. */
+static void test_judging_a_large_log_holds_up_nobody(void)
+{
+    static char events[1024 * 1024];
+    static const char event[] = "{\"a\":[1,[],{\"b\":\"\\u0041\\n\"},true,null,\"\",\"\"]}\n";
+    int fds[4];
+    char byte;
+    size_t len = 0;
+    for (; len + sizeof(event) <= sizeof(events); len += sizeof(event) - 1)
+        memcpy(events + len, event, sizeof(event) - 1);
+    fake_start(false);
+    open_task(fds, "");
+    for (off_t at = 0; at < 64; at++)
+        assert(pwrite(fds[2], events, len, at * (off_t)len) == (ssize_t)len);
+    assert(pwrite(fds[2], RESULT, sizeof(RESULT) - 1, 64 * (off_t)len) == sizeof(RESULT) - 1);
+    int first = client_request("GET", "/sandboxes/a/task", "");
+    fake_expect(IPC_TASK_GET);
+    send_task_state(IPC_TASK_STATE, TASK_ENDED, fds, 4);
+    int second = client_request("GET", "/sandboxes/a/task", "");
+    fake_expect(IPC_TASK_GET);
+    send_task_state(IPC_TASK_STATE, TASK_ENDED, fds, 4);
+    int gone = client_request("GET", "/sandboxes/a/task", "");
+    fake_expect(IPC_TASK_GET);
+    send_task_state(IPC_TASK_STATE, TASK_ENDED, fds, 4);
+    close(gone);
+    client_answer(client_request("GET", "/", ""), 404, "Not found");
+    assert(pread(fds[0], &byte, 1, 0) == 0); /* it is not judged yet */
+    client_answer(first, 200, OUTCOME);
+    client_answer(second, 200, OUTCOME);
+    close_task(fds, OUTCOME);
     fake_stop();
 }
 
@@ -551,6 +588,7 @@ int main(void)
     test_the_states_of_a_task();
     test_an_ended_task_is_judged_once_and_again_when_its_outcome_is_broken();
     test_a_task_that_finished_is_judged_at_once();
+    test_judging_a_large_log_holds_up_nobody();
     test_a_cancel_tells_the_real_outcome();
     test_a_log_is_followed_from_its_offset_to_its_end();
     test_a_follower_that_hangs_up_leaves_nothing_open();
