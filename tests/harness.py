@@ -349,7 +349,8 @@ class Sandbox:
         context = context or ssl.create_default_context(cafile=self.ca())
         if alpn:
             context.set_alpn_protocols(list(alpn))
-        return context.wrap_socket(self.connect(host, **options), server_hostname=sni or host)
+        return context.wrap_socket(self.connect(host, **options), server_hostname=sni or host,
+                                   suppress_ragged_eofs=False)  # an end without close_notify raises
 
     def request(self, host, raw, **options):
         """Sends raw bytes over TLS and reads until the end of the connection."""

@@ -17,9 +17,12 @@ struct header_list {
     size_t count;
 };
 
+/* What is no request that we take ends the connection: who sent it may have meant the bytes behind
+ * it as something else than a request (a tunnel's, another protocol's). */
 static void refuse(struct egress_conn *conn, int status, const char *reason)
 {
     struct refusal refusal;
+    conn->request.keep_alive = false;
     refuse_with(status, reason, &refusal);
     conn_answer_refusal(conn, &refusal, "refused");
 }

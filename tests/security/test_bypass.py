@@ -263,11 +263,8 @@ def test_c2_credentials_of_the_agent_are_replaced(box, server, secret):
 def test_c3_the_secret_is_nowhere_in_the_sandbox_or_the_logs(box, secret):
     value = secret[1].encode()
     ask(box, get("/c3", "secret.test"), "secret.test")
-    found = box.exec("/bin/bash", "-c",
-                     f"grep -rlF {secret[1]} / --devices=skip --exclude-dir=proc --exclude-dir=dev; "
-                     "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | "
-                     f"grep -F {secret[1]} | grep -v grep", user="root")
-    assert secret[1] not in found["stdout"].replace(f"grep -rlF {secret[1]}", ""), found
+    assert search(box, "planted-mark", "echo planted-$((0))mark | tr -d 0 > /tmp/mark") == "/tmp/mark\n"
+    assert search(box, secret[1]) == ""
     state = box.daemon.state
     for path in (box.daemon.log_path, state / "audit.jsonl", state / "sandboxes/bypass/meta.json"):
         assert value not in path.read_bytes(), path
@@ -276,6 +273,15 @@ def test_c3_the_secret_is_nowhere_in_the_sandbox_or_the_logs(box, secret):
     for pid in processes_of(box.daemon):
         assert value not in open(f"/proc/{pid}/cmdline", "rb").read()
         assert value not in open(f"/proc/{pid}/environ", "rb").read()
+
+
+def search(box, value, first=":"):
+    """Where root of the sandbox finds the value: files, environments, command lines. The value itself
+    is never sent in."""
+    pattern = "".join(f"[{c}]" for c in value[:-4]) + value[-4:]
+    return box.sh(f"{first}; grep -rlE '{pattern}' / --devices=skip --exclude-dir=proc --exclude-dir=dev; "
+                  "cat /proc/*/environ /proc/*/cmdline 2>/dev/null | tr '\\0' '\\n' | "
+                  f"grep -E '{pattern}'", user="root")["stdout"]
 
 
 def processes_of(daemon):
