@@ -146,6 +146,8 @@ static int try_diff(const struct repo_diff_options *options, struct output *outp
         r = find_object(options, view, &object, err);
     if (r == 0)
         r = set_abbreviation(&scratch, view, err);
+    if (r == 0 && !is_index)
+        r = repo_trust_no_index(view, object.data, err);
     if (r == 0)
         r = is_index ? repo_intend_untracked(view, err) : repo_add_untracked(&scratch, view, err);
     if (r == 0)

@@ -4,6 +4,12 @@
 
 #include "repo/view.h"
 
+/* Puts an index of ours in the place of the agent's: the files of `tree`, and over them those that
+ * the agent's index names. Nothing that an agent can write there hides a change: neither flags
+ * (assume-unchanged, skip-worktree) nor the times and sizes by which git takes a file for
+ * unchanged, nor extensions. `tree` NULL: the agent's names alone. */
+int repo_trust_no_index(const struct repo_view *view, const char *tree, struct err *err);
+
 /* Adds every untracked, not ignored file to the index, as empty files that were never looked at:
  * compared with a commit that is the same as `git add --intent-to-add`, and bound to no file that
  * comes or goes meanwhile. A nested clone becomes a submodule; one without a commit is left out. */

@@ -102,11 +102,28 @@ class Sandbox:
         if (self.repo / ".git/index").exists():
             shutil.copy2(self.repo / ".git/index", index)
         use = {"GIT_INDEX_FILE": str(index), "GIT_LITERAL_PATHSPECS": "1"}
+        if revision:
+            self.rebuild(index, revision, use)
         names = git(self.repo, "ls-files", "-z", "--others", "--exclude-standard", **use)
         git(self.repo, "add", "-N", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul",
             data=names, check=False, **use)
         return git(self.repo, "diff", "--find-renames" if renames else "--no-renames", "--no-ext-diff",
                    "--no-textconv", *([revision] if revision else []), "--", **use)
+
+    def rebuild(self, index, revision, use):
+        """The index has what the commit has and what the agent added, and nothing else of the agent's:
+        no flag and no time hides a change."""
+        unmerged = {}
+        added = [line for line in git(self.repo, "ls-files", "-z", "--stage", **use).split(b"\0") if line]
+        for line in added:
+            head, path = line.split(b"\t", 1)
+            if not head.endswith(b" 0"):
+                unmerged[path] = b"0 " + b"1" * 40 + b"\t" + path
+        index.unlink(missing_ok=True)
+        tree = git(self.repo, "ls-tree", "-r", "-z", "--full-tree", revision).split(b"\0")
+        git(self.repo, "update-index", "-z", "--index-info", **use,
+            data=b"".join(line + b"\0" for line in [*tree, *unmerged.values(), *added] if line))
+        git(self.repo, "update-index", "-q", "--unmerged", "--refresh", check=False, **use)
 
     def check(self, note=""):
         expected = self.reference(self.commit)
