@@ -15,6 +15,7 @@
 
 #define AGENT_ID 1000
 #define BASE_ENVIRONMENT_MAX 256
+#define SPAWN_WAKE_MS 50
 
 /* Room for one program's strings; a program is started at a time. */
 static struct {
@@ -118,17 +119,30 @@ static int make_output(uint32_t user, struct pipe_pair *ret, struct err *err)
     return 0;
 }
 
+/* A process of the sandbox can stop the child, once it is of its user, and would hold PID 1 up with
+ * it: it is woken until it has executed its program, and given up in the end. Every signal is
+ * blocked: nothing interrupts the wait. */
+static int wait_for_report(pid_t pid, int fd, struct err *err)
+{
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    int64_t until = loop_now_ms() + LIMIT_EXEC_MS;
+    while (poll(&wait, 1, SPAWN_WAKE_MS) <= 0) {
+        if (loop_now_ms() >= until)
+            return err_set(err, ETIMEDOUT,
+                           "the program's process came to no exec in %d ms: it was held up",
+                           LIMIT_EXEC_MS);
+        kill(pid, SIGCONT);
+    }
+    return 0;
+}
+
 /* Waits until the child has executed the program (the pipe closes) or says why it cannot. */
-static int read_report(int fd, struct err *err)
+static int read_report(pid_t pid, int fd, struct err *err)
 {
     struct spawn_report report = {0};
-    struct pollfd poll_fd = {.fd = fd, .events = POLLIN};
-    /* Every signal is blocked: nothing interrupts either call. */
-    int ready = poll(&poll_fd, 1, LIMIT_EXEC_MS);
-    if (ready <= 0)
-        return err_set(err, ETIMEDOUT,
-                       "the program's process came to no exec in %d ms: it was held up",
-                       LIMIT_EXEC_MS);
+    int result = wait_for_report(pid, fd, err);
+    if (result < 0)
+        return result;
     ssize_t n = read(fd, &report, sizeof(report));
     if (n == 0)
         return 0;
@@ -168,7 +182,7 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
     if (pid < 0)
         return err_errno(err, errno, "cannot make a process");
     close(TAKE_FD(report.write_fd));
-    result = read_report(report.read_fd, err);
+    result = read_report(pid, report.read_fd, err);
     if (result < 0) {
         kill(pid, SIGKILL); /* whatever holds it up; it is reaped as an orphan */
         return result;
