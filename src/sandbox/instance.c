@@ -4,11 +4,14 @@
 
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <linux/securebits.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/capability.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -96,7 +99,25 @@ static void close_child(struct child_instance *child)
     cgroup_entry_close(&child->common.cgroup);
 }
 
-pid_t sandbox_clone(int into_cgroup_fd, bool with_network, int *ret_pidfd)
+/* The kernel counts what a user namespace has (inotify instances, pending signals, processes and
+ * the like) for the id that made it too, up to that id's limit. Made by root, all sandboxes would
+ * share root's with the host, and one could use it up for everybody. So the first id of the range
+ * makes it, which nobody else has. The capabilities stay: clone3(2) needs them. */
+static int become_owner(uid_t owner)
+{
+    if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
+        return -errno;
+    return seteuid(owner) < 0 ? -errno : 0;
+}
+
+/* Back to root: a supervisor that cannot is not to go on. */
+static void become_root_again(void)
+{
+    if (seteuid(0) < 0 || prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
+        abort();
+}
+
+pid_t sandbox_clone(int into_cgroup_fd, uid_t owner, bool with_network, int *ret_pidfd)
 {
     struct clone_args args = {
         .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
@@ -108,7 +129,14 @@ pid_t sandbox_clone(int into_cgroup_fd, bool with_network, int *ret_pidfd)
         args.flags |= CLONE_INTO_CGROUP;
         args.cgroup = (uint64_t)into_cgroup_fd;
     }
-    return (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    int result = become_owner(owner);
+    pid_t pid = result < 0 ? -1 : (pid_t)syscall(SYS_clone3, &args, sizeof(args));
+    if (pid == 0)
+        return 0; /* in the new namespace the bits of before do not count */
+    int code = result < 0 ? -result : errno;
+    become_root_again();
+    errno = code;
+    return pid;
 }
 
 int sandbox_release_child(pid_t pid, int pidfd, uint32_t base, int go_write_fd,
@@ -156,13 +184,13 @@ static int start_child(struct sandbox_host *host, struct child_instance *child,
                        struct sandbox_process *ret, struct err *err)
 {
     int pidfd = -1;
-    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, true, &pidfd);
+    uint32_t base = ids_base(host->ids, child->start->block);
+    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, base, true, &pidfd);
     if (pid == 0)
         child_run_instance(child);
     if (pid < 0)
         return err_errno(err, errno, "cannot make the namespaces");
-    return sandbox_release_child(pid, pidfd, ids_base(host->ids, child->start->block),
-                                 child->common.go_write_fd, ret, err);
+    return sandbox_release_child(pid, pidfd, base, child->common.go_write_fd, ret, err);
 }
 
 int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,

@@ -101,13 +101,13 @@ static int start_child(struct sandbox_host *host, struct child_jail *child,
 {
     int pidfd = -1;
     bool with_network = child->start->kind == SANDBOX_JAIL_JOB; /* its own, with nothing in it */
-    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, with_network, &pidfd);
+    uint32_t base = ids_base(host->ids, child->start->block);
+    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, base, with_network, &pidfd);
     if (pid == 0)
         child_run_jail(child);
     if (pid < 0)
         return err_errno(err, errno, "cannot make the namespaces");
-    return sandbox_release_child(pid, pidfd, ids_base(host->ids, child->start->block),
-                                 child->common.go_write_fd, ret, err);
+    return sandbox_release_child(pid, pidfd, base, child->common.go_write_fd, ret, err);
 }
 
 int sandbox_jail_start(struct sandbox_host *host, const struct sandbox_jail_start *start,
