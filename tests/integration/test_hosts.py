@@ -1,4 +1,5 @@
 """What the sandbox's own system does: packages, resolver, files of /etc, ports (CASES F)."""
+import re
 import socket
 
 import pytest
@@ -56,6 +57,20 @@ def test_f7_names_resolve_with_and_without_addrconfig(box):
     perl = ("use Socket qw(getaddrinfo AI_ADDRCONFIG); my ($e, @r) = getaddrinfo('x.test', 443, "
             "{flags => AI_ADDRCONFIG}); print scalar(@r) > 0 ? 'ok' : \"$e\"")
     assert box.exec("/usr/bin/perl", "-MSocket", "-e", perl)["stdout"] == "ok"
+
+
+@pytest.mark.parametrize("family", [4, 6])
+def test_f7_node_resolves_names_of_either_family(box, tmp_path, family):
+    """The machine's node in the sandbox's network namespace, with the sandbox's resolv.conf."""
+    resolv = tmp_path / "resolv.conf"
+    resolv.write_text(box.exec("/bin/cat", "/etc/resolv.conf")["stdout"])
+    script = (f"require('dns').lookup('some.name.test', {{family: {family}}}, (error, address, family) =>"
+              " console.log(error ? error.code : family, address))")
+    result = harness.run("nsenter", f"--net=/proc/{box.init_pid()}/ns/net", "--", "unshare", "-m", "--",
+                         "/bin/sh", "-c", f'mount --bind {resolv} /etc/resolv.conf && exec node -e "$0"',
+                         script)
+    assert re.fullmatch(rb"4 198\.1[89]\.\d+\.\d+\n" if family == 4 else rb"6 fd[0-9a-f:]+\n",
+                        result.stdout), result
 
 
 def test_f7_a_closed_port_is_always_refused(box):
