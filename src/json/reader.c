@@ -187,6 +187,8 @@ static int on_end(void *ctx)
 static int on_key(void *ctx, const unsigned char *data, size_t len)
 {
     struct reader *reader = ctx;
+    if (json_count(reader->open[reader->depth - 1]) == LIMIT_JSON_MEMBERS)
+        return reader_refuse(reader, "an object has too many members", "");
     if (len && memchr(data, '\0', len))
         return reader_refuse(reader, "a key holds a NUL byte", "");
     char *key = strndup(len ? (const char *)data : "", len);

@@ -122,8 +122,8 @@ void runs_sweep_groups(struct sandbox *sandbox)
                                                        sandbox->meta.name, runs_is_used, sandbox);
 }
 
-/* A program that could not be executed ends as a shell tells it: 127 when it is not there, else 126,
- * with the reason where its standard error would be. */
+/* A program that could not be executed ends as a shell tells it: 127 when it is not there, else
+ * 126, with the reason where its standard error would be. */
 static void runs_not_started(struct sandbox *sandbox, uint64_t number, int code, const char *why)
 {
     int64_t now = clock_unix_ms();
@@ -347,6 +347,7 @@ struct diff_run {
 static void diff_on_done(void *ctx, const struct task_end *end, const char *text)
 {
     struct diff_run *run = ctx;
+    run->supervisor->diff_count--;
     runs_tell_end(run->supervisor, run->reply, end, text);
     free(run);
 }
@@ -392,6 +393,11 @@ void runs_diff(struct supervisor *supervisor, struct reply reply, const struct m
         return;
     }
     table_touch(sandbox);
+    if (supervisor->diff_count == LIMIT_DIFFS) {
+        reply_status(supervisor, reply, IPC_STATUS_UNAVAILABLE,
+                     "%d diffs are being made: try again", LIMIT_DIFFS);
+        return;
+    }
     struct err err = {0};
     cleanup_outputs struct outputs outputs;
     int result = outputs_open(&outputs, &err);
@@ -400,6 +406,7 @@ void runs_diff(struct supervisor *supervisor, struct reply reply, const struct m
     if (result == 0)
         result = diff_job(sandbox, run, diff, outputs.write_fds, &err);
     if (result == 0) {
+        supervisor->diff_count++;
         reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, outputs.read_fds, 2);
         return;
     }

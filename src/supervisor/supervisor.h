@@ -66,6 +66,7 @@ struct supervisor {
     struct sandbox *sandboxes; /* the table */
     size_t instance_count;     /* sandboxes that are not stopped */
     struct jail *jails;        /* those that run */
+    size_t diff_count;         /* of them */
     struct image_build *builds;
     struct jail *trash_jail; /* the one that empties the trash, or NULL */
 

@@ -22,6 +22,8 @@
 /* Configuration, policies, agent.json, meta.json: written by people or by us. */
 #define LIMIT_CONFIG_BYTES (1024 * 1024)
 #define LIMIT_JSON_DEPTH 32
+/* Members of one object: each new key is compared with those before it. */
+#define LIMIT_JSON_MEMBERS 1024
 /* One text of the configuration: a path, an address, a variable. */
 #define LIMIT_CONFIG_TEXT_BYTES 4000
 /* Variables of policies and agents. */
@@ -99,6 +101,9 @@
 #define LIMIT_DIFF_TRIES 4
 /* A revision that a client names. */
 #define LIMIT_REVISION_BYTES 1024
+
+/* Diffs made at once: each is a jail that may take a gigabyte. */
+#define LIMIT_DIFFS 32
 
 /* Grace between SIGTERM and SIGKILL. */
 #define LIMIT_STOP_GRACE_MS 10000

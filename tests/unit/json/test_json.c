@@ -63,6 +63,18 @@ static void test_depth_is_bounded(void)
     }
 }
 
+static void test_members_are_bounded(void)
+{
+    for (int count = LIMIT_JSON_MEMBERS; count <= LIMIT_JSON_MEMBERS + 1; count++) {
+        cleanup_json struct json *json = NULL;
+        cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+        for (int i = 0; i < count; i++)
+            assert(buf_appendf(&text, "%s\"k%d\":%d", i ? "," : "{", i, i) == 0);
+        assert(buf_append_string(&text, "}") == 0);
+        assert((parse(text.data, JSON_STRICT, &json, NULL) == 0) == (count == LIMIT_JSON_MEMBERS));
+    }
+}
+
 static void test_comments_where_allowed(void)
 {
     cleanup_json struct json *json = NULL;
@@ -101,6 +113,7 @@ int main(void)
     test_values_and_positions();
     test_refusals_name_the_line();
     test_depth_is_bounded();
+    test_members_are_bounded();
     test_comments_where_allowed();
     test_writer();
     return 0;

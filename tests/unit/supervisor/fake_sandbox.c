@@ -26,7 +26,7 @@ struct sandbox_host *fake_host(void)
     for (size_t i = 0; !host.ids && i < 8; i++)
         fake_instances[i].socket = -1;
     if (!host.ids)
-        assert(ids_new(1879048192, 16 * 65536, &host.ids, NULL) == 0);
+        assert(ids_new(1879048192, 64 * 65536, &host.ids, NULL) == 0);
     return &host;
 }
 

@@ -347,6 +347,28 @@ static void test_trash_that_cannot_be_removed_holds_up_no_other(void)
     assert(fstatat(t.supervisor.trash_fd, "b-2", &st, 0) == 0);
 }
 
+static void test_too_many_diffs_at_once_are_refused(void)
+{
+    clone_into("diffs");
+    struct msg_diff diff = {0};
+    IPC_SET_TEXT(diff.name, "diffs");
+    uint64_t first = t.id + 1;
+    for (int i = 0; i <= LIMIT_DIFFS; i++)
+        ask(IPC_DIFF, &diff, -1);
+    for (uint64_t i = 0; i < LIMIT_DIFFS; i++)
+        expect(IPC_RUN_STARTED, first + i, 2);
+    expect_status(first + LIMIT_DIFFS, IPC_STATUS_UNAVAILABLE,
+                  "32 diffs are being made: try again");
+    for (int i = 0; i < LIMIT_DIFFS; i++) { /* in the order in which they end */
+        cleanup_ipc_message struct ipc_message message;
+        next(t.api, IPC_API, IPC_RUN_ENDED, &message);
+    }
+    assert(t.supervisor.diff_count == 0);
+    expect(IPC_RUN_STARTED, ask(IPC_DIFF, &diff, -1), 2);
+    expect(IPC_RUN_ENDED, t.id, 0);
+    remove_sandbox("diffs");
+}
+
 static void test_unknown_names_are_not_made(void)
 {
     expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "nobody"), 0);
@@ -456,6 +478,7 @@ int main(void)
     test_a_task_from_start_to_end();
     test_a_task_whose_instance_dies_is_lost();
     test_a_cancel_of_a_failed_start_is_answered();
+    test_too_many_diffs_at_once_are_refused();
     test_groups_that_empty_late_are_removed();
     test_trash_that_cannot_be_removed_holds_up_no_other();
     test_unknown_names_are_not_made();
