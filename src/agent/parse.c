@@ -169,10 +169,11 @@ int agent_parse(const char *file, const char *data, size_t len, struct agent **r
     struct agent *agent = calloc(1, sizeof(*agent));
     if (!agent)
         return err_set(err, ENOMEM, "out of memory");
-    int r = json_parse(data, len, JSON_COMMENTS, &agent->root, err);
+    struct err inner = {0};
+    int r = json_parse(data, len, JSON_COMMENTS, &agent->root, &inner);
     if (r < 0) {
         free(agent);
-        return err_context(err, r, "%s", file);
+        return err_set(err, -r, "%s:%s", file, inner.message);
     }
     agent->command = json_get(agent->root, "command");
     agent->env = json_get(agent->root, "env");

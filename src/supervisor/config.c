@@ -346,9 +346,10 @@ static int config_fill(const struct config_source *source, const char *text, siz
         if (config_set_default(&config_keys[i], source->data_dir, ret) < 0)
             return err_set(source->err, ENOMEM, "no memory for the configuration");
     cleanup_json struct json *json = NULL;
-    int result = text ? json_parse(text, len, JSON_COMMENTS, &json, source->err) : 0;
+    struct err inner = {0};
+    int result = text ? json_parse(text, len, JSON_COMMENTS, &json, &inner) : 0;
     if (result < 0)
-        return err_context(source->err, result, "%s", source->file);
+        return err_set(source->err, -result, "%s:%s", source->file, inner.message);
     if (text && json_type(json) != JSON_OBJECT)
         return REFUSE(source, json, "the configuration must be an object");
     result = config_parse_object(source, NULL, json, ret);

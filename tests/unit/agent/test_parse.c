@@ -79,7 +79,7 @@ static void test_a_mistake_is_told_with_its_place(void)
         {"{\"image\":\"a\",\"command\":[\"a\",\"${PROMPT}\"],\"rules\":[1]," REST, "rule's name"},
         {"{\"image\":\"a\",\"command\":[\"a\",\"${PROMPT}\"],\"outcome\":\"odd\"}",
          "one of claude-stream-json, exit-code"},
-        {"{", "agent.json: 1:"},
+        {"{", "agent.json:1:"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct agent *agent = NULL;
