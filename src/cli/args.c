@@ -37,6 +37,20 @@ static bool is_group(const char *word)
     return false;
 }
 
+enum cli_exit cli_refuse_group(const char *word, struct err *err)
+{
+    char list[256] = "";
+    for (size_t i = 0; i < cli_verb_count; i++) {
+        size_t len = strlen(list);
+        if (is_first_word(cli_verbs[i].name, word))
+            snprintf(list + len, sizeof(list) - len, "%s\"%s\"", len ? ", " : "",
+                     cli_verbs[i].name);
+    }
+    if (!list[0])
+        return cli_fail(err, CLI_USAGE, "no verb \"%s\": see `paddock --help`", word);
+    return cli_fail(err, CLI_USAGE, "\"%s\" needs a second word: %s", word, list);
+}
+
 static enum cli_exit refuse_verb(struct reader *reader, const char *word, const char *second)
 {
     char whole[80];
@@ -59,10 +73,7 @@ static enum cli_exit take_verb(struct reader *reader, const char *word)
         if (!second || second[0] == '-') {
             if (second && (strcmp(second, "--help") == 0 || strcmp(second, "-h") == 0))
                 return CLI_OK;
-            return cli_fail(reader->err, CLI_USAGE,
-                            "\"%s\" needs a second word: see `paddock "
-                            "--help`",
-                            word);
+            return cli_refuse_group(word, reader->err);
         }
         reader->at++;
         snprintf(name, sizeof(name), "%s %s", word, second);
@@ -179,9 +190,9 @@ static enum cli_exit check_arguments(const struct cli *cli, struct err *err)
 {
     const struct cli_verb *verb = cli->verb;
     if (cli->arg_count < verb->min_args || cli->arg_count > verb->max_args)
-        return cli_fail(err, CLI_USAGE, "%s arguments: usage: paddock %s %s",
+        return cli_fail(err, CLI_USAGE, "%s arguments: usage: paddock %s%s%s",
                         cli->arg_count < verb->min_args ? "too few" : "too many", verb->name,
-                        verb->arguments);
+                        verb->arguments[0] ? " " : "", verb->arguments);
     bool are_all = verb->max_args == CLI_ARGS_ANY && strcmp(verb->arguments, "NAME...") == 0;
     for (size_t i = 0; verb->takes_name && i < (are_all ? cli->arg_count : 1); i++)
         if (!is_name(cli->args[i]))

@@ -90,6 +90,8 @@ int cli_main(int argc, char **argv);
 
 /* args.c. CLI_OK, or CLI_USAGE with the reason and the near name that may have been meant. */
 enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err);
+/* "image", or what is no verb at all: CLI_USAGE, with the verbs that begin so. */
+enum cli_exit cli_refuse_group(const char *word, struct err *err);
 /* The verb of this name, or NULL. */
 const struct cli_verb *cli_verb_find(const char *name);
 

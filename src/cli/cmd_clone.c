@@ -47,6 +47,11 @@ enum cli_exit cmd_clone(struct cli *cli, struct err *err)
         return status;
     bool is_json = (reply.status == 200 || reply.status == 502) &&
                    json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, NULL) == 0;
+    if (reply.status == 400 && strncmp(buf_text(&reply.body), "Send {", 6) == 0)
+        return cli_fail(err, CLI_FAILED,
+                        "\"%.200s\" cannot be cloned: the URL must be "
+                        "https://github.com/OWNER/REPOSITORY",
+                        cli->args[1]);
     if (!is_json)
         return cli_refused(cli, &reply, err);
     print_member(json, "stdout");

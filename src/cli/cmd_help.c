@@ -10,7 +10,7 @@ enum cli_exit cmd_help(struct cli *cli, struct err *err)
                  cli->arg_count > 1 ? cli->args[1] : "");
         verb = cli_verb_find(name);
         if (!verb)
-            return cli_fail(err, CLI_USAGE, "no verb \"%s\": see `paddock --help`", name);
+            return cli_refuse_group(name, err);
     }
     cli_help_print(stdout, verb);
     return CLI_OK;

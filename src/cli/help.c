@@ -59,7 +59,8 @@ void cli_help_print(FILE *out, const struct cli_verb *verb)
         print_all(out);
         return;
     }
-    fprintf(out, "Usage: paddock %s [OPTION...] %s\n\n", verb->name, verb->arguments);
+    fprintf(out, "Usage: paddock %s [OPTION...]%s%s\n\n", verb->name, verb->arguments[0] ? " " : "",
+            verb->arguments);
     fprintf(out, "%c%s.\n", verb->summary[0] - 'a' + 'A', verb->summary + 1);
     if (verb->details)
         fprintf(out, "\n%s\n", verb->details);

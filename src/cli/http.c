@@ -224,11 +224,10 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
     const char *name = cli->verb->takes_name ? cli->args[0] : NULL;
     if (reply->status == 401)
         return cli_fail(err, CLI_FAILED, "the daemon wants a token it knows: set PADDOCK_TOKEN");
-    if (reply->status == 404 && name)
+    if (reply->status == 500)
         return cli_fail(err, CLI_FAILED,
-                        "nothing is known of \"%s\": `paddock %s` lists what is "
-                        "there",
-                        name, strncmp(cli->verb->name, "image", 5) == 0 ? "image ls" : "ls");
+                        "%s%sthe daemon could not do it; the reason is the newest error in its log",
+                        name ? name : "", name ? ": " : "");
     if (reply->body.len)
         return cli_fail(err, CLI_FAILED, "%s%s%.*s", name ? name : "", name ? ": " : "",
                         (int)(strlen(body) - (body[strlen(body) - 1] == '\n')), body);

@@ -30,7 +30,8 @@ static void print_help(void)
          "Without --config: " DEFAULT_CONFIG " when it is there, else the defaults.\n"
          "SIGHUP reads policy and secrets again. SIGTERM ends the daemon; sandboxes go on.\n"
          "\n"
-         "The configuration is JSON with comments. Its keys, with [defaults]:\n");
+         "The configuration is JSON with comments; a.b is the key b of the object a. Its keys,\n"
+         "with [defaults]; policy/ and images/ are the folders that Paddock comes with:\n");
     config_print_keys(stdout);
 }
 

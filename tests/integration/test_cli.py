@@ -265,7 +265,7 @@ def test_stop_rm_cancel(daemon):
         assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     result = daemon.run("rm", "missing", "a", "gone")
     assert result.returncode == 1
-    assert b'"missing"' in result.stderr and b'"gone"' in result.stderr
+    assert b"missing: Not found" in result.stderr and b"gone: Not found" in result.stderr
     assert [asked[1] for asked in daemon.asked[-3:]] == [
         "/sandboxes/missing", "/sandboxes/a", "/sandboxes/gone"]
 
