@@ -8,24 +8,25 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/utsname.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+#include "agent/agent.h"
 #include "image/image.h"
 #include "sandbox/host.h"
 #include "util/cleanup.h"
+#include "util/fd.h"
+#include "util/limits.h"
 #include "json/json.h"
 
 #define DOCTOR_MAX 64
-#define KERNEL_MAJOR 6
-#define KERNEL_MINOR 1
 
 struct doctor {
     const struct config *config;
     const struct paths *paths;
     const struct secrets *secrets;
     int state_fd; /* -1: there is no state yet */
+    int place_fd; /* the state, or the nearest folder above it that is there */
     struct sandbox_finding findings[DOCTOR_MAX];
     size_t count;
 };
@@ -49,24 +50,6 @@ static struct sandbox_finding *doctor_add(struct doctor *doctor, const char *nam
 }
 
 #define SAY(field, ...) snprintf((field), sizeof(field), __VA_ARGS__)
-
-static void doctor_kernel(struct doctor *doctor)
-{
-    struct utsname name;
-    unsigned major = 0, minor = 0;
-    uname(&name);
-    char *end;
-    major = (unsigned)strtoul(name.release, &end, 10);
-    if (*end == '.')
-        minor = (unsigned)strtoul(end + 1, NULL, 10);
-    bool is_good = major > KERNEL_MAJOR || (major == KERNEL_MAJOR && minor >= KERNEL_MINOR);
-    struct sandbox_finding *finding =
-        doctor_add(doctor, "kernel", is_good ? FINDING_OK : FINDING_FAIL);
-    SAY(finding->text, "Linux %s", name.release);
-    if (!is_good)
-        SAY(finding->cure, "use a kernel of %d.%d or newer (Debian 12 has one)", KERNEL_MAJOR,
-            KERNEL_MINOR);
-}
 
 static void doctor_user(struct doctor *doctor)
 {
@@ -166,30 +149,49 @@ static void doctor_gateway(struct doctor *doctor)
             doctor->config->secrets_dir);
 }
 
-static void doctor_image(struct doctor *doctor)
+static void doctor_image(struct doctor *doctor, const char *image)
 {
     struct image_info info;
-    const char *agent = doctor->config->default_agent;
     bool is_there =
-        doctor->state_fd >= 0 && image_info_read(doctor->state_fd, agent, &info, NULL) == 0;
+        doctor->state_fd >= 0 && image_info_read(doctor->state_fd, image, &info, NULL) == 0;
     struct sandbox_finding *finding =
         doctor_add(doctor, "image", is_there ? FINDING_OK : FINDING_WARN);
-    SAY(finding->text, "image %s is %s", agent, is_there ? "built" : "not built yet");
+    SAY(finding->text, "image %s is %s", image, is_there ? "built" : "not built yet");
     if (!is_there)
-        SAY(finding->cure, "paddock image build %s", agent);
+        SAY(finding->cure, "paddock image build %s", image);
+}
+
+/* The default agent's recipe, and the image that it names. */
+static void doctor_agent(struct doctor *doctor)
+{
+    char path[2 * LIMIT_CONFIG_TEXT_BYTES];
+    struct agent *agent = NULL;
+    struct err err = {0};
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    SAY(path, "%s/%s/agent.json", doctor->config->recipes_dir, doctor->config->default_agent);
+    int result = fd_read_file(AT_FDCWD, path, &text, &err);
+    if (result == 0)
+        result = agent_parse(path, buf_text(&text), text.len, &agent, &err);
+    struct sandbox_finding *finding =
+        doctor_add(doctor, "agent", result < 0 ? FINDING_FAIL : FINDING_OK);
+    SAY(finding->text, "%.300s", result < 0 ? err.message : path);
+    if (result < 0)
+        SAY(finding->cure, "set \"default_agent\" to a folder of recipes_dir with an agent.json");
+    else
+        doctor_image(doctor, agent_image(agent));
+    agent_free(agent);
 }
 
 static void doctor_look(struct doctor *doctor)
 {
-    doctor_kernel(doctor);
     doctor_user(doctor);
     doctor_state(doctor);
     doctor_ids(doctor);
     doctor_programs(doctor);
-    sandbox_host_doctor(doctor->state_fd, doctor_tell, doctor);
+    sandbox_host_doctor(doctor->place_fd, doctor_tell, doctor);
     doctor_policy(doctor);
     doctor_gateway(doctor);
-    doctor_image(doctor);
+    doctor_agent(doctor);
 }
 
 static const char *doctor_level(const struct sandbox_finding *finding)
@@ -234,10 +236,24 @@ static void doctor_print_text(const struct doctor *doctor)
     }
 }
 
+static int doctor_open_place(const char *state_dir)
+{
+    char path[LIMIT_CONFIG_TEXT_BYTES + 1];
+    SAY(path, "%s", state_dir);
+    for (;;) {
+        int fd = open(path[0] ? path : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        char *slash = strrchr(path, '/');
+        if (fd >= 0 || !slash)
+            return fd;
+        *slash = '\0';
+    }
+}
+
 bool doctor_run(const struct config *config, const struct paths *paths,
                 const struct secrets *secrets, bool as_json)
 {
     cleanup_fd int state = open(config->state_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_fd int place = doctor_open_place(config->state_dir);
     struct doctor *doctor = calloc(1, sizeof(*doctor));
     if (!doctor)
         return false;
@@ -245,6 +261,7 @@ bool doctor_run(const struct config *config, const struct paths *paths,
     doctor->paths = paths;
     doctor->secrets = secrets;
     doctor->state_fd = state;
+    doctor->place_fd = place;
     doctor_look(doctor);
     bool is_good = true;
     for (size_t i = 0; i < doctor->count; i++)
