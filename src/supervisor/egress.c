@@ -95,6 +95,13 @@ static void egress_send_folder(struct supervisor *supervisor, DIR *folder)
     }
 }
 
+/* For /healthz and the errors of tasks: why nothing can be reached. */
+static void egress_has_no_policy(struct supervisor *supervisor, const char *why)
+{
+    snprintf(supervisor->policy.text, sizeof(supervisor->policy.text), "no policy is in force: %s",
+             why);
+}
+
 void egress_load_policy(struct supervisor *supervisor)
 {
     char folder[LIMIT_CONFIG_TEXT_BYTES + 1];
@@ -105,8 +112,14 @@ void egress_load_policy(struct supervisor *supervisor)
     *slash = '\0';
     DIR *dir = opendir(folder[0] ? folder : "/");
     if (!dir) {
-        log_error("cannot open the policy's folder %s: %s; nothing can be reached", folder,
-                  strerror(errno));
+        char why[MSG_TEXT];
+        snprintf(why, sizeof(why), "cannot open the policy's folder %.200s: %s", folder,
+                 strerror(errno));
+        log_error("%s; %s", why,
+                  supervisor->policy.is_loaded ? "the policy in force stays"
+                                               : "nothing can be reached");
+        if (!supervisor->policy.is_loaded)
+            egress_has_no_policy(supervisor, why);
         return;
     }
     egress_send_folder(supervisor, dir);
@@ -233,6 +246,8 @@ static void egress_note_policy(struct supervisor *supervisor, const struct msg_p
                   supervisor->policy.is_loaded ? "the one in force stays"
                                                : "nothing can be reached",
                   text);
+        if (!supervisor->policy.is_loaded)
+            egress_has_no_policy(supervisor, text);
         return;
     }
     supervisor->policy.is_loaded = true;
@@ -259,6 +274,7 @@ static void egress_gone(void *ctx)
 {
     struct supervisor *supervisor = ctx;
     supervisor->policy.is_loaded = false;
+    supervisor->policy.text[0] = '\0';
 }
 
 void egress_start(struct supervisor *supervisor)
@@ -296,5 +312,6 @@ void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox)
 
 const char *egress_hint(const struct supervisor *supervisor)
 {
-    return supervisor->policy.inactive ? supervisor->policy.text : "";
+    bool is_whole = supervisor->policy.is_loaded && supervisor->policy.inactive == 0;
+    return is_whole ? "" : supervisor->policy.text;
 }

@@ -13,6 +13,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -144,7 +145,24 @@ int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, 
     return 0;
 }
 
+int state_check_room(const struct supervisor *supervisor, struct err *err)
+{
+    struct statvfs fs;
+    if (fstatvfs(supervisor->state_fd, &fs) < 0 || fs.f_blocks == 0 || fs.f_bfree > 0)
+        return 0;
+    return err_set(err, ENOSPC, "the disk of state_dir %s is full: free some space on it",
+                   supervisor->config->state_dir);
+}
+
 /* --------------------------------------------------------------------- listening sockets */
+
+/* A socket that was left behind refuses; anything else than that means that somebody is there. */
+static bool state_is_listened_on(const struct sockaddr_un *address)
+{
+    cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    return fd >= 0 && (connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 ||
+                       errno == EAGAIN);
+}
 
 static int state_listen_unix(const char *path, struct err *err)
 {
@@ -161,7 +179,11 @@ static int state_listen_unix(const char *path, struct err *err)
     if (result < 0)
         return result;
     struct stat st;
-    /* Ours from before: STATE's lock tells that its daemon is gone. */
+    if (state_is_listened_on(&address))
+        return err_set(err, EADDRINUSE,
+                       "cannot listen on unix:%s: another daemon does; stop it first, or set "
+                       "\"listen\" to another path",
+                       path);
     if (lstat(path, &st) == 0 && S_ISSOCK(st.st_mode))
         unlink(path);
     cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

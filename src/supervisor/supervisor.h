@@ -94,6 +94,8 @@ int state_open(struct supervisor *supervisor, struct err *err);
 int state_listen(struct supervisor *supervisor, struct err *err);
 /* A short token of the STATE folder that stays the same: names its cgroups. */
 void state_name(const struct supervisor *supervisor, char ret[9]);
+/* -ENOSPC when nothing more can be written below STATE. */
+int state_check_room(const struct supervisor *supervisor, struct err *err);
 /* Moves dir_fd/name into trash under a fresh name "KIND-...". */
 int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, const char *kind,
                    struct err *err);

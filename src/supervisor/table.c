@@ -30,12 +30,15 @@ struct sandbox *table_find(struct supervisor *supervisor, const char *name)
 struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd)
 {
     struct sandbox *sandbox = must_alloc(sizeof(*sandbox));
-    *sandbox = (struct sandbox){.next = supervisor->sandboxes,
+    struct sandbox **at = &supervisor->sandboxes; /* in the order of names, as they are listed */
+    while (*at && strcmp((*at)->meta.name, meta->name) < 0)
+        at = &(*at)->next;
+    *sandbox = (struct sandbox){.next = *at,
                                 .supervisor = supervisor,
                                 .meta = *meta,
                                 .folder_fd = folder_fd,
                                 .next_number = 1};
-    supervisor->sandboxes = sandbox;
+    *at = sandbox;
     table_touch(sandbox);
     return sandbox;
 }
@@ -95,7 +98,9 @@ int table_create(struct supervisor *supervisor, const char *name, struct sandbox
     struct meta meta = {.created_ms = clock_unix_ms()};
     snprintf(meta.name, sizeof(meta.name), "%s", name);
     snprintf(meta.agent, sizeof(meta.agent), "%s", supervisor->config->default_agent);
-    int result = table_agent_image(supervisor, meta.agent, meta.image, err);
+    int result = state_check_room(supervisor, err);
+    if (result == 0)
+        result = table_agent_image(supervisor, meta.agent, meta.image, err);
     if (result < 0)
         return result;
     if (mkdirat(supervisor->sandboxes_fd, name, 0700) < 0)
@@ -178,18 +183,26 @@ enum op_step {
     OP_GONE,  /* the sandbox is gone, and its queue */
 };
 
+/* What passes, or what the user can cure, is told with its reason. */
+static enum ipc_status op_status(int result)
+{
+    bool is_told = result == -EAGAIN || result == -EBUSY || result == -ENOSPC || result == -EDQUOT;
+    return is_told ? IPC_STATUS_UNAVAILABLE : IPC_STATUS_FAILED;
+}
+
 /* Starts the instance for the operation. */
 static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
 {
     if (egress_ca_is_coming(sandbox->supervisor))
         return OP_WAITS;
     struct err err = {0};
-    int result = instance_start(sandbox, &err);
+    int result = state_check_room(sandbox->supervisor, &err);
+    if (result == 0)
+        result = instance_start(sandbox, &err);
     if (result == 0)
         return OP_WAITS;
     log_error("sandbox=%s cannot be started: %s", sandbox->meta.name, err.message);
-    bool is_passing = result == -EAGAIN || result == -EBUSY;
-    op_refuse(sandbox, op, is_passing ? IPC_STATUS_UNAVAILABLE : IPC_STATUS_FAILED, err.message);
+    op_refuse(sandbox, op, op_status(result), err.message);
     return OP_DONE;
 }
 
@@ -319,11 +332,16 @@ static struct sandbox *table_missing(struct supervisor *supervisor, const char *
 {
     struct sandbox *sandbox = NULL;
     struct err err = {0};
+    int result;
     switch (op->kind) {
     case OP_EXEC:
-        if (table_create(supervisor, name, &sandbox, &err) < 0) {
+        result = table_create(supervisor, name, &sandbox, &err);
+        if (result < 0) {
             log_error("sandbox=%s %s", name, err.message);
-            reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
+            /* a recipe that is not there or not right: the user can go on only if told */
+            bool is_recipe = result == -ENOENT || result == -EINVAL;
+            reply_status(supervisor, op->reply,
+                         is_recipe ? IPC_STATUS_UNAVAILABLE : op_status(result), "%s", err.message);
         }
         break;
     case OP_TASK:

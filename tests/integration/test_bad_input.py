@@ -1,0 +1,185 @@
+"""Bad input of the administrator and of the machine: each refusal is a message to go on with, nothing
+half-made stays behind, and what was there before stays readable."""
+import contextlib
+import errno
+import json
+import os
+
+import pytest
+
+import harness
+
+
+def start_refused(daemon):
+    """Starts a daemon that must refuse to run; what it said."""
+    daemon.start(wait=False)
+    assert daemon.process.wait(20) == 1, daemon.log()
+    return daemon.log()
+
+
+@pytest.fixture
+def own_daemon(folder, namespace):
+    """Daemons that the session's end must not start again, since they cannot run."""
+    made = []
+
+    def make(name, **config):
+        daemon = harness.Daemon(folder / f"bad-{name}", namespace, config)
+        made.append(daemon)
+        return daemon
+
+    yield make
+    for daemon in made:
+        daemon.stop()
+
+
+# ------------------------------------------------------------------------------ configuration
+
+
+@pytest.mark.parametrize("config, text", [
+    ({"limts": {}}, "unknown key limts: did you mean limits?"),
+    ({"limits": {"memory": 1}}, "unknown key limits.memory"),
+    ({"policy": "default.json"}, "policy must be an absolute path"),
+    ({"limits": {"pids": "many"}}, "limits.pids must be a whole number"),
+    ({"listen": ["tcp:0.0.0.0:7300"]}, "put a TLS proxy in front"),
+])
+def test_a_wrong_configuration_is_refused_with_its_place(own_daemon, config, text):
+    daemon = own_daemon("config", **config)
+    daemon.log_path.unlink(missing_ok=True)
+    log = start_refused(daemon)
+    assert text in log and f"{daemon.folder}/config.json:" in log, log
+    assert not daemon.state.exists()
+
+
+def test_a_configuration_that_is_no_json_is_refused_with_its_place(folder):
+    path = folder / "broken.json"
+    path.write_text('{\n  "state_dir": "/nowhere",,\n}\n')
+    result = harness.run(harness.BIN / "paddockd", "--config", path, check=False)
+    assert result.returncode == 1 and f"{path}:2:".encode() in result.stderr, result.stderr
+
+
+def test_a_configuration_that_is_not_there_is_named():
+    result = harness.run(harness.BIN / "paddockd", "--config", "/no/such.json", check=False)
+    assert result.returncode == 1 and b"/no/such.json: No such file" in result.stderr
+
+
+def test_an_agent_without_a_recipe_is_told(make_daemon):
+    daemon = make_daemon(default_agent="nobody")
+    answer = daemon.sandbox("no-recipe").clone()
+    assert answer.status == 503 and "there is no agent nobody" in answer.text, answer
+    assert daemon.get("/sandboxes/no-recipe").status == 404
+
+
+# --------------------------------------------------------------------------------- the policy
+
+
+@pytest.mark.parametrize("text, reason", [
+    (None, "No such file"),
+    ('{"rules": [{"hots": "example.org"}]}', 'unknown key "hots": did you mean "host"?'),
+])
+def test_without_a_policy_nothing_is_reached_and_the_reason_is_told(make_daemon, text, reason):
+    daemon = make_daemon(default_agent="sh", start=False)
+    with open(daemon.config["policy"], "w", encoding="utf-8") as file:
+        file.write(text or "")
+    if text is None:
+        os.unlink(daemon.config["policy"])
+    daemon.start()
+    health = harness.wait_for(lambda: (h := daemon.get("/healthz").json)["hint"] and h, 20, "a hint")
+    assert health["status"] == "degraded" and "no policy is in force" in health["hint"], health
+    answer = daemon.sandbox("no-policy").clone()
+    assert answer.status == 502 and "no policy is in force" in answer.json["stderr"], answer
+    if text:
+        assert reason in daemon.log() and reason in health["hint"], health
+
+
+# --------------------------------------------------------------------------------- the daemon
+
+
+def test_two_daemons_share_neither_state_nor_socket(sh_daemon, own_daemon):
+    log = start_refused(own_daemon("state", state_dir=str(sh_daemon.state)))
+    assert "another paddockd works on" in log, log
+    log = start_refused(own_daemon("socket", listen=[f"unix:{sh_daemon.socket}"]))
+    assert f"unix:{sh_daemon.socket}: another daemon does" in log, log
+    assert sh_daemon.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize("command", [["ls"], ["status", "a"], ["image", "ls"], ["run", "a", "b"],
+                                     ["exec", "a", "true"]])
+def test_the_command_line_without_a_daemon_says_what_to_do(folder, command):
+    url = f"unix:{folder}/nobody.sock"
+    result = harness.run(harness.BIN / "paddock", "--url", url, *command, check=False)
+    assert result.returncode == (125 if command[0] == "exec" else 4), result
+    assert f"no daemon at {folder}/nobody.sock".encode() in result.stderr
+    assert b"start it with" in result.stderr and not result.stdout
+
+
+def test_doctor_before_the_first_start_finds_nothing_wrong_with_the_state(folder, own_daemon):
+    daemon = own_daemon("doctor", secrets_dir=str(folder))
+    path = daemon.folder / "config.json"
+    path.write_text(json.dumps(daemon.config))
+    result = harness.run(harness.BIN / "paddock", "doctor", "--json", "--config", path, check=False)
+    found = {f["name"]: f for f in json.loads(result.stdout)["findings"]}
+    assert len(found) == len(json.loads(result.stdout)["findings"]), "each is told once"
+    assert found["idmapped-mounts"]["level"] == "ok" and found["agent"]["level"] == "ok"
+    assert found["image"]["cure"] == "paddock image build claude"
+    assert not daemon.state.exists()
+
+
+# ----------------------------------------------------------------------------- a full disk
+
+
+@pytest.fixture
+def small_daemon(make_daemon, image_store):
+    """A daemon whose state is a small file system; the images are bound into it."""
+    daemon = make_daemon(default_agent="sh", start=False)
+    state = daemon.state
+    harness.run("rm", "-rf", state)
+    state.mkdir()
+    with contextlib.ExitStack() as undo:
+        def mount(*argv):
+            harness.run("mount", *argv)
+            undo.callback(harness.run, "umount", argv[-1])
+        mount("-t", "tmpfs", "-o", "size=24m,mode=0700", "small", state)
+        (state / "images").mkdir(mode=0o700)
+        mount("--bind", image_store, state / "images")
+        undo.callback(daemon.close)
+        yield daemon.start()
+    daemon.process = None
+
+
+def fill(folder):
+    with open(folder / "filler", "wb", buffering=0) as file:
+        for size in (1 << 16, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(b"x" * size)
+    with pytest.raises(OSError) as error:
+        (folder / "more").write_bytes(b"x" * 8192)
+    assert error.value.errno == errno.ENOSPC
+    (folder / "more").unlink()
+
+
+def test_a_full_disk_leaves_the_old_state_readable_and_is_told(small_daemon):
+    daemon, old = small_daemon, small_daemon.sandbox("old")
+    assert old.clone().status == 200
+    assert old.run_task("echo done; echo more >> README")["state"] == "succeeded"
+    task, diff = old.task(), old.diff().body
+    old_log = daemon.get(f"{old.path}/task/log").body
+    fill(daemon.state)
+
+    answer = daemon.sandbox("new").clone()
+    assert answer.status == 503 and "is full: free some space" in answer.text, answer
+    assert daemon.get("/sandboxes/new").status == 404
+    assert not (daemon.state / "sandboxes/new").exists()
+    for _ in range(2):
+        assert [s["name"] for s in daemon.get("/sandboxes").json] == ["old"]
+        assert (old.task(), old.diff().body) == (task, diff)
+        assert daemon.get(f"{old.path}/task/log").body == old_log == b"done\n"
+        daemon.stop()
+        daemon.start()
+    daemon.post(f"{old.path}/stop")
+    result = daemon.cli("exec", "old", "true", check=False)
+    assert result.returncode == 125 and b"is full: free some space" in result.stderr, result
+
+    (daemon.state / "filler").unlink()
+    assert old.sh("cat README", cwd="/workspace/repo")["stdout"].endswith("more\n")
+    assert daemon.sandbox("new").clone().status == 200
