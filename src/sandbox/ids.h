@@ -22,7 +22,8 @@ void ids_free(struct ids *ids);
 
 uint32_t ids_base(const struct ids *ids, uint32_t block); /* first kernel id of the block */
 
-/* A free block: one with a user namespace first, then the least recently used. -EAGAIN: all are leased. */
+/* A free block: one with a user namespace first, then the least recently used. -EAGAIN: all are
+ * leased. */
 int ids_lease(struct ids *ids, uint32_t *ret_block, struct err *err);
 /* The block of an instance found at start-up. -EBUSY: somebody has it. */
 int ids_claim(struct ids *ids, uint32_t block, struct err *err);
