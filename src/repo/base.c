@@ -63,6 +63,7 @@ static int copy_objects(const struct repo_view *view, const char *base_git, cons
         r = git_start(&base, index, from.stdout_fd, &to, err);
     if (r < 0)
         return r;
+    to.feeder = from.pid;
     close(TAKE_FD(from.stdout_fd)); /* else pack-objects would not notice that index-pack is gone */
     char chunk[256];
     ssize_t n;

@@ -165,7 +165,8 @@ int repo_diff(const struct repo_diff_options *options, int out_fd, struct err *e
     do {
         buf_clear(&output.held);
         r = try_diff(options, &output, err);
-    } while (r < 0 && r != -ENOENT && !output.is_begun && ++tries < LIMIT_DIFF_TRIES);
+    } while (r < 0 && r != -ENOENT && r != -ETIMEDOUT && !output.is_begun &&
+             ++tries < LIMIT_DIFF_TRIES);
     if (r == 0)
         r = output_flush(&output, err);
     buf_free(&output.held);

@@ -224,6 +224,7 @@ int repo_intend_untracked(const struct repo_view *view, struct err *err)
         r = git_start(&view->place, add, from.stdout_fd, &to, err);
     if (r < 0)
         return r;
+    to.feeder = from.pid;
     close(TAKE_FD(from.stdout_fd)); /* else ls-files would not notice that add is gone */
     char byte;
     ssize_t n;

@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -19,6 +20,7 @@
 #define GIT_PATH "/usr/bin/git"
 #define MAX_ARGS 24
 #define READ_CHUNK 65536
+#define SLICE_MS 500
 
 /* The same for every git. LC_ALL decides how the patterns of built-in diff drivers see bytes. */
 static const char *const fixed_environment[] = {
@@ -128,17 +130,48 @@ int git_start(const struct git_place *place, const char *const *args, int stdin_
     return 0;
 }
 
+/* What a process has used of the processor, or 0 where that cannot be told. */
+static int64_t process_cpu_ns(pid_t pid)
+{
+    clockid_t clock;
+    struct timespec used;
+    if (!pid || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &used) < 0)
+        return 0;
+    return (int64_t)used.tv_sec * 1000000000 + used.tv_nsec;
+}
+
+static int64_t cpu_ns(const struct git_process *process)
+{
+    return process_cpu_ns(process->pid) + process_cpu_ns(process->feeder);
+}
+
+/* Waits for output. A git that neither says nor computes anything is held up, by a FIFO in the
+ * place of a file, say; one that computes has far more time. */
+static int wait_for_output(const struct git_process *process, struct err *err)
+{
+    struct pollfd wait = {.fd = process->stdout_fd, .events = POLLIN};
+    int64_t used = cpu_ns(process);
+    int idle_ms = 0;
+    for (int silent_ms = 0; silent_ms < LIMIT_GIT_SILENCE_MS && idle_ms < LIMIT_GIT_IDLE_MS;
+         silent_ms += SLICE_MS) {
+        if (poll(&wait, 1, SLICE_MS) != 0)
+            return 0;
+        int64_t before = used;
+        used = cpu_ns(process);
+        idle_ms = used == before ? idle_ms + SLICE_MS : 0;
+    }
+    return err_set(
+        err, ETIMEDOUT, "git made no progress for %d s; look for a FIFO where git expects a file",
+        idle_ms >= LIMIT_GIT_IDLE_MS ? LIMIT_GIT_IDLE_MS / 1000 : LIMIT_GIT_SILENCE_MS / 1000);
+}
+
 ssize_t git_read(const struct git_process *process, void *data, size_t len, struct err *err)
 {
     for (;;) {
-        struct pollfd wait = {.fd = process->stdout_fd, .events = POLLIN};
-        int r = poll(&wait, 1, LIMIT_GIT_SILENCE_MS);
-        if (r == 0)
-            return err_set(
-                err, ETIMEDOUT,
-                "git made no progress for %d s; look for a FIFO where git expects a file",
-                LIMIT_GIT_SILENCE_MS / 1000);
-        ssize_t n = r < 0 ? -1 : read(process->stdout_fd, data, len);
+        int r = wait_for_output(process, err);
+        if (r < 0)
+            return r;
+        ssize_t n = read(process->stdout_fd, data, len);
         if (n >= 0)
             return n;
         if (errno != EINTR)

@@ -23,6 +23,7 @@ struct git_place {
 struct git_process {
     pid_t pid;
     int stdout_fd, stderr_fd;
+    pid_t feeder; /* whose output it reads, or 0: that one may compute instead */
 };
 #define GIT_PROCESS_NONE ((struct git_process){.stdout_fd = -1, .stderr_fd = -1})
 

@@ -93,8 +93,9 @@
 /* Submodules and nested clones of one work tree, and how deep they nest; more is an error. */
 #define LIMIT_REPO_SUBMODULES 512
 #define LIMIT_REPO_SUBMODULE_DEPTH 8
-/* A git that says nothing for so long is held up. */
+/* A git that says nothing for so long is held up; one that does not compute either, sooner. */
 #define LIMIT_GIT_SILENCE_MS 100000
+#define LIMIT_GIT_IDLE_MS 10000
 /* The beginning of a diff is held back, so that a git that stumbled over a change under its feet
  * can be run again unseen; and how often. */
 #define LIMIT_DIFF_HELD_BYTES (1024 * 1024)

@@ -62,6 +62,18 @@ def test_the_diff_shows_what_the_agent_hides(sh_daemon, request, script):
     box.remove()
 
 
+@pytest.mark.parametrize("place", [".gitignore", ".gitattributes", ".git/objects/pack/x.idx", ".git/refs/heads/f",
+                                   ".git/index", ".git/HEAD", ".git/config", ".git/info/exclude"])
+def test_d12_a_fifo_in_the_place_of_a_file_holds_up_no_diff(box, place):
+    box.sh(f"cd /workspace && rm -rf repo2 && cp -a repo repo2 && cd repo && rm -rf {place} && mkfifo {place}")
+    began = time.monotonic()
+    answers = {query: box.diff(query) for query in ("", "?against=head")}
+    assert time.monotonic() - began < 40
+    assert all(answer.status in (200, 502) for answer in answers.values()), answers
+    box.sh("cd /workspace && rm -rf repo && mv repo2 repo")
+    assert box.diff().status == 200
+
+
 def test_nobody_inside_can_hold_up_init(box):
     """A child of PID 1 that is stopped before it executes its program: PID 1 goes on."""
     box.sh("(perl -e '$SIG{ALRM} = sub { exit }; alarm 8; while (1) { kill \"STOP\", grep { $_ > 1 && $_ != $$ } "
