@@ -261,6 +261,14 @@ void runs_resume_clone(struct sandbox *sandbox)
     for (const struct run *run = sandbox->runs; run; run = run->next)
         if (run->is_clone)
             return; /* one of ours runs, and will do it */
+    if (sandbox->meta.is_cloned) {
+        /* A second clone, of which nobody knows whether git took it. To save HEAD now could take
+         * the agent's own commits for the clone, and hide them from the diff: the first one stays.
+         */
+        sandbox->meta.is_cloning = false;
+        table_save(sandbox);
+        return;
+    }
     log_info("sandbox=%s the commit of its clone was not saved yet; it is saved now",
              sandbox->meta.name);
     runs_save_base(sandbox, (struct reply){0}, &end);

@@ -347,6 +347,20 @@ static void test_trash_that_cannot_be_removed_holds_up_no_other(void)
     assert(fstatat(t.supervisor.trash_fd, "b-2", &st, 0) == 0);
 }
 
+/* A supervisor died during a second clone: the commit of the first stays what a diff compares with.
+ */
+static void test_a_second_clone_that_was_cut_off_changes_no_base(void)
+{
+    clone_into("again");
+    struct sandbox *sandbox = table_find(&t.supervisor, "again");
+    int jails = fake_jails;
+    sandbox->meta.is_cloning = true;
+    runs_resume_clone(sandbox);
+    assert(fake_jails == jails && !sandbox->base_jail);
+    assert(read_meta("again").is_cloned && !read_meta("again").is_cloning);
+    remove_sandbox("again");
+}
+
 static void test_too_many_diffs_at_once_are_refused(void)
 {
     clone_into("diffs");
@@ -478,6 +492,7 @@ int main(void)
     test_a_task_from_start_to_end();
     test_a_task_whose_instance_dies_is_lost();
     test_a_cancel_of_a_failed_start_is_answered();
+    test_a_second_clone_that_was_cut_off_changes_no_base();
     test_too_many_diffs_at_once_are_refused();
     test_groups_that_empty_late_are_removed();
     test_trash_that_cannot_be_removed_holds_up_no_other();
