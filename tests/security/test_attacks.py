@@ -4,9 +4,7 @@ Perl is the sandbox's only interpreter; what needs sockets of a known shape is d
 sandbox's network namespace.
 """
 import os
-import pathlib
 import re
-import socket
 import ssl
 import threading
 import time
@@ -102,3 +100,86 @@ def test_the_kernels_counters_of_a_sandbox_are_its_own(box, other):
     assert int(other.sh(INOTIFY % 0)["stdout"]) > 0
     host = harness.run("/usr/bin/python3", "-c", "import ctypes; print(ctypes.CDLL(None).inotify_init1(0))")
     assert int(host.stdout) >= 0
+
+
+def test_a_flood_of_output_holds_up_no_answer(box, other):
+    began = time.monotonic()
+    result = box.sh("yes & sleep 0.5; exit 3")
+    assert result["exitCode"] == 3 and time.monotonic() - began < 10
+    assert other.exec("/bin/echo", "fine")["stdout"] == "fine\n"
+    box.sh("kill -9 -1", user="root")
+
+
+# -------------------------------------------------------------------------------- past egress
+
+@pytest.fixture(scope="module")
+def server(namespace, folder):
+    server = u.Upstream(namespace, folder, name="attacks")
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def egress_box(make_daemon, server):
+    daemon = make_daemon(default_agent="sh", start=False, extra_rules=[
+        server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"])])
+    (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
+    daemon.start()
+    sandbox = daemon.sandbox("past-egress")
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+    yield sandbox
+    sandbox.remove()
+
+
+H = b"Host: u.test\r\n"
+C = b"POST /bad HTTP/1.1\r\n" + H + b"Transfer-Encoding: "
+REFUSED = {
+    "user in the target": b"GET https://a@u.test/bad HTTP/1.1\r\n" + H + b"\r\n",
+    "backslash in the target": b"GET https://u.test\\@get.test/bad HTTP/1.1\r\n" + H + b"\r\n",
+    "another scheme": b"GET http://u.test/bad HTTP/1.1\r\n" + H + b"\r\n",
+    "authority form": b"GET u.test:443 HTTP/1.1\r\n" + H + b"\r\n",
+    "port with a zero": b"GET /bad HTTP/1.1\r\nHost: u.test:0443\r\n\r\n",
+    "empty port": b"GET /bad HTTP/1.1\r\nHost: u.test:\r\n\r\n",
+    "list of hosts": b"GET /bad HTTP/1.1\r\nHost: u.test,get.test\r\n\r\n",
+    "two hosts in odd case": b"GET /bad HTTP/1.1\r\nhOsT: u.test\r\nHOST: get.test\r\n\r\n",
+    "xchunked": C + b"xchunked\r\n\r\n0\r\n\r\n",
+    "vertical tab": C + b"\x0bchunked\r\n\r\n0\r\n\r\n",
+    "quoted coding": C + b"\"chunked\"\r\n\r\n0\r\n\r\n",
+    "two codings": C + b"chunked\r\nTransfer-Encoding: identity\r\n\r\n0\r\n\r\n",
+    "empty coding": C + b"\r\nContent-Length: 3\r\n\r\nabc",
+    "chunks in 1.0": C.replace(b"1.1", b"1.0") + b"chunked\r\n\r\n0\r\n\r\n",
+    "list of lengths": b"POST /bad HTTP/1.1\r\n" + H + b"Content-Length: 3, 3\r\n\r\nabc",
+    "overflowing length": b"POST /bad HTTP/1.1\r\n" + H + b"Content-Length: 18446744073709551619\r\n\r\nabc",
+    "lower-case method": b"get /bad HTTP/1.1\r\n" + H + b"\r\n",
+    "HTTP/0.9": b"GET /bad\r\n\r\n",
+    "a list of upgrades": b"GET /bad HTTP/1.1\r\n" + H + b"Upgrade: TLS/1.0, h2c\r\n\r\n",
+    "header name that libcurl reads": b"GET /bad HTTP/1.1\r\n" + H + b"@x: @/etc/passwd\r\n\r\n",
+    "semicolon in a name": b"GET /bad HTTP/1.1\r\n" + H + b"X-G;: a\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("raw", REFUSED.values(), ids=REFUSED.keys())
+def test_what_is_not_one_plain_request_is_refused_and_nothing_follows(egress_box, server, raw):
+    before = len(server.requests)
+    answer = egress_box.request("u.test", raw + b"GET /smuggled HTTP/1.1\r\n" + H + b"\r\n")
+    assert re.match(rb"HTTP/1\.1 (400|505) ", answer), answer
+    assert len(server.requests) == before
+
+
+def test_b15_egress_killed_in_a_request_leaves_an_error_and_then_serves(egress_box, server):
+    held = threading.Event()
+    server.routes["/held"] = lambda _s, _sock, _r: held.wait(30) and None
+    daemon = egress_box.daemon
+    with egress_box.connect_tls("u.test") as sock:
+        sock.sendall(b"GET /held HTTP/1.1\r\n" + H + b"\r\n")
+        harness.wait_for(lambda: server.seen("/held"), 10, "the request")
+        os.kill(daemon.pid_of("paddock-egress"), 9)
+        with pytest.raises((ssl.SSLError, OSError)):
+            u.read_answer(sock)
+    held.set()
+    with egress_box.connect_tls("u.test") as sock:
+        sock.sendall(b"GET /again HTTP/1.1\r\n" + H + b"\r\n")
+        assert u.read_answer(sock)[0] == 200
+    with egress_box.connect_tls("evil.test") as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
+        assert u.read_answer(sock)[0] == 403
