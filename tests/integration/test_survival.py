@@ -170,8 +170,11 @@ def test_nothing_is_left_after_a_failed_start(make_daemon):
     def fail():
         answer = daemon.post("/sandboxes/leftover-fails/exec", {"argv": ["/bin/true"]})
         assert answer.status == 503 and "paddock image build no-such-image" in answer.text, answer
-        return leftovers(daemon)
-    assert fail() == fail()
+        harness.wait_for(lambda: not os.listdir(daemon.state / "trash"), 30, "empty trash")
+    fail()
+    before = leftovers(daemon)
+    fail()
+    harness.wait_for(lambda: leftovers(daemon) == before, 20, f"nothing left but {before}")
     assert daemon.get("/sandboxes/leftover-fails").status == 404
 
 
