@@ -72,7 +72,8 @@ static int agent_check_command(const char *file, struct agent *agent, struct err
     if (json_type(command) != JSON_ARRAY || json_count(command) < 2 ||
         json_count(command) > LIMIT_SPEC_STRINGS)
         return agent_refuse(file, command ? command : agent->root, err,
-                            "\"command\" must be an array of the program and its arguments");
+                            "\"command\" must be an array of the program and its arguments, one "
+                            "of them ${PROMPT}");
     agent->prompt = SPEC_NO_PROMPT;
     for (size_t i = 0; i < json_count(command); i++) {
         const struct json *value = json_at(command, i);

@@ -156,7 +156,9 @@ bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
     }
     const char *why = IPC_TEXT(body->text);
     log_error("sandbox=%s the task cannot be started: %s", sandbox->meta.name, why);
-    reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_FAILED, "%s", why);
+    /* What the recipe names is not in the image, most often: told to the user. */
+    reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_UNAVAILABLE,
+                 "The agent %s cannot be started: %s", sandbox->meta.agent, why);
     sandbox->meta.task = TASK_NONE;
     table_save(sandbox);
     tasks_answer_waiters(sandbox);

@@ -69,6 +69,17 @@ def test_an_agent_without_a_recipe_is_told(make_daemon):
     assert daemon.get("/sandboxes/no-recipe").status == 404
 
 
+def test_an_agent_whose_program_is_not_in_the_image_is_told(make_daemon):
+    daemon = make_daemon(default_agent="broken", agents={"broken": {
+        "image": "claude", "command": ["no-such-program", "${PROMPT}"], "outcome": "exit-code"}})
+    sandbox = daemon.sandbox("no-program")
+    harness.wait_for(lambda: "is in force" in daemon.log(), 20, "egress with its policy")
+    assert sandbox.clone().status == 200
+    answer = sandbox.start_task("go")
+    assert answer.status == 503 and "The agent broken cannot be started" in answer.text, answer
+    assert "no-such-program" in answer.text
+
+
 # --------------------------------------------------------------------------------- the policy
 
 
