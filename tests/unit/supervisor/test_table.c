@@ -309,7 +309,7 @@ static void test_a_cancel_of_a_failed_start_is_answered(void)
     IPC_SET_TEXT(started.text, "no such program");
     assert(ipc_send(init->socket, IPC_INIT_STARTED, number, &started, NULL, 0, NULL) == 0);
     expect_status(start, IPC_STATUS_UNAVAILABLE,
-                  "The agent claude cannot be started: no such program");
+                  "The agent fake cannot be started: no such program");
     expect_status(cancel, IPC_STATUS_OK, "");
     remove_sandbox("never");
 }
