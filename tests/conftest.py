@@ -23,6 +23,25 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes minutes")
 
 
+LOGGED = {}  # daemon -> length of its log when the current test began
+
+
+def pytest_runtest_setup():
+    LOGGED.update((daemon, daemon.log_size()) for daemon in harness.Daemon.every)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport():
+    """A failure shows what the daemons logged as errors in this test: the reason of a 500."""
+    report = (yield).get_result()
+    if not report.failed:
+        return
+    for daemon in harness.Daemon.every:
+        lines = daemon.errors(LOGGED.get(daemon, 0))
+        if lines:
+            report.sections.append((f"errors logged by {daemon.folder.name}", "\n".join(lines)))
+
+
 @pytest.fixture(scope="session")
 def folder():
     path = pathlib.Path(tempfile.mkdtemp(prefix="paddock-tests-", dir="/var/tmp"))

@@ -164,6 +164,7 @@ def make_recipes(folder, claude_env=None, agents=None):
 
 class Daemon:
     """One paddockd with its state folder. `config` overrides keys of the configuration."""
+    every = []  # each one made in this run, so that a failure can show what they logged
 
     def __init__(self, folder, namespace, config, environment=None, image_store=None):
         self.folder = pathlib.Path(folder)
@@ -175,6 +176,7 @@ class Daemon:
         self.environment = environment or {}
         self.process = None
         self.log_path = self.folder / "log"
+        Daemon.every.append(self)
         if image_store and not self.state.exists():
             self.state.mkdir(mode=0o700)
             run("cp", "-al", image_store, self.state / "images")
@@ -200,6 +202,14 @@ class Daemon:
 
     def log(self):
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def log_size(self):
+        return self.log_path.stat().st_size if self.log_path.exists() else 0
+
+    def errors(self, offset=0):
+        """The last lines of level error after `offset` bytes of the log: the reason of a 500."""
+        log = self.log_path.read_bytes()[offset:] if self.log_path.exists() else b""
+        return re.findall(r"^\S+Z \S+ error .*$", log.decode(errors="replace"), re.M)[-5:]
 
     def stop(self):
         """SIGTERM; instances go on, as in an upgrade."""
