@@ -217,11 +217,25 @@ static int set_headers(struct egress_conn *conn, struct header_list *list,
     return 0;
 }
 
-static bool is_set_by_rule(const struct policy_rule *rule, const struct egress_header *header)
+/* A header that may ask the upstream for another method or path than what was judged. */
+static bool has_override(struct egress_conn *conn, const struct http1_head *head)
 {
-    for (size_t i = 0; i < policy_rule_set_count(rule); i++)
-        if (http1_name_is(header, policy_rule_set_name(rule, i)))
-            return true;
+    const struct policy_rule *rule = conn->request.rule;
+    for (size_t i = 0; i < head->header_count; i++) {
+        const struct egress_header *header = &head->headers[i];
+        if (!policy_rule_refuses_header(rule, header->name, header->name_len))
+            continue;
+        struct refusal refusal;
+        char text[REFUSE_TEXT_MAX];
+        snprintf(text, sizeof(text),
+                 "rule %.64s does not let the header %.*s through: it could ask for another method "
+                 "or path",
+                 policy_rule_name(rule), header->name_len < 64 ? (int)header->name_len : 64,
+                 header->name);
+        refuse_with(403, text, &refusal);
+        conn_answer_refusal(conn, &refusal, "denied");
+        return true;
+    }
     return false;
 }
 
@@ -234,8 +248,7 @@ static void keep_headers(const struct egress_conn *conn, const struct http1_head
         const struct egress_header *header = &head->headers[i];
         bool is_dropped = http1_is_hop_by_hop(head->headers, head->header_count, header->name,
                                               header->name_len) ||
-                          policy_rule_removes_header(rule, header->name, header->name_len) ||
-                          is_set_by_rule(rule, header);
+                          policy_rule_removes_header(rule, header->name, header->name_len);
         for (size_t j = 0; j < ARRAY_LEN(framing); j++)
             is_dropped = is_dropped || http1_name_is(header, framing[j]);
         if (!is_dropped)
@@ -315,7 +328,8 @@ enum http1_result conn_take_head(struct egress_conn *conn)
         return result;
     }
     conn->in_used += head.len;
-    if (!is_spoken(conn, &head) || !find_target(conn, &head) || !is_allowed(conn))
+    if (!is_spoken(conn, &head) || !find_target(conn, &head) || !is_allowed(conn) ||
+        has_override(conn, &head))
         return result;
     if (head.wants_upgrade)
         refuse(conn, 501, "an upgrade of the connection is not relayed");

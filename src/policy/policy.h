@@ -88,8 +88,13 @@ struct policy_verdict {
 void policy_decide(const struct policy *policy, const struct policy_request *request,
                    struct policy_verdict *ret);
 
-/* What an allowed request becomes. */
+/* What an allowed request becomes. Names are compared as the most obliging server might: letters of
+ * either case, and every character that is neither letter nor digit as "-" (CGI makes "_" of it).
+ * Removed are the headers that the rule removes or sets, and those that name another host. */
 bool policy_rule_removes_header(const struct policy_rule *rule, const char *name, size_t len);
+/* True when a server could take another method or path from this header than those that were
+ * judged, and the rule is bound to methods or paths: the request must not be sent. */
+bool policy_rule_refuses_header(const struct policy_rule *rule, const char *name, size_t len);
 size_t policy_rule_set_count(const struct policy_rule *rule);
 const char *policy_rule_set_name(const struct policy_rule *rule, size_t index);
 /* The value with its secrets put in. `secret` gives a secret's bytes or NULL (then -ENOENT). A

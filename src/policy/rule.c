@@ -1,11 +1,12 @@
 /* A parsed policy: its life, and what egress asks of a rule. No I/O; the only secrets seen here
  * pass through policy_rule_set_value into the caller's struct secret. */
 #include <assert.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "policy/internal.h"
+#include "util/cleanup.h"
 
 static void strings_free(struct policy_strings *strings)
 {
@@ -91,18 +92,64 @@ void policy_rule_secrets(const struct policy_rule *rule, void (*found)(void *ctx
     }
 }
 
+/* As they may be told apart behind a server: `other` in lower case, with "-" alone. */
 static bool name_is(const char *name, const char *other, size_t len)
 {
-    return strlen(name) == len && strncasecmp(name, other, len) == 0;
+    for (size_t i = 0; i < len; i++) {
+        unsigned char c = (unsigned char)name[i];
+        unsigned char d = (unsigned char)other[i];
+        if (d == '\0' || (isalnum(c) ? tolower(c) != d : isalnum(d)))
+            return false;
+    }
+    return other[len] == '\0';
 }
+
+/* Headers by which servers and frameworks let a client override the request line or Host. */
+static const struct {
+    const char *name;
+    enum { OVERRIDES_METHOD, OVERRIDES_PATH, OVERRIDES_HOST } what;
+} overrides[] = {
+    {"x-http-method-override", OVERRIDES_METHOD},
+    {"x-http-method", OVERRIDES_METHOD},
+    {"x-method-override", OVERRIDES_METHOD},
+    {"x-original-method", OVERRIDES_METHOD},
+    {"x-forwarded-method", OVERRIDES_METHOD},
+    {"x-original-url", OVERRIDES_PATH},
+    {"x-original-uri", OVERRIDES_PATH},
+    {"x-rewrite-url", OVERRIDES_PATH},
+    {"x-forwarded-uri", OVERRIDES_PATH},
+    {"x-forwarded-path", OVERRIDES_PATH},
+    {"x-forwarded-host", OVERRIDES_HOST},
+    {"x-original-host", OVERRIDES_HOST},
+    {"x-host", OVERRIDES_HOST},
+    {"forwarded", OVERRIDES_HOST},
+};
 
 bool policy_rule_removes_header(const struct policy_rule *rule, const char *name, size_t len)
 {
     for (size_t i = 0; i < rule->remove.count; i++)
-        if (name_is(rule->remove.items[i], name, len))
+        if (name_is(name, rule->remove.items[i], len))
             return true;
     for (size_t i = 0; i < rule->set_count; i++)
-        if (name_is(rule->set[i].name, name, len))
+        if (name_is(name, rule->set[i].name, len))
+            return true;
+    for (size_t i = 0; i < ARRAY_LEN(overrides); i++)
+        if (overrides[i].what == OVERRIDES_HOST && name_is(name, overrides[i].name, len))
+            return true;
+    return false;
+}
+
+bool policy_rule_refuses_header(const struct policy_rule *rule, const char *name, size_t len)
+{
+    if (policy_rule_removes_header(rule, name, len))
+        return false;
+    bool binds[] = {
+        [OVERRIDES_METHOD] = rule->methods.count > 0 || rule->has_git,
+        [OVERRIDES_PATH] = rule->path || rule->has_git,
+        [OVERRIDES_HOST] = false,
+    };
+    for (size_t i = 0; i < ARRAY_LEN(overrides); i++)
+        if (binds[overrides[i].what] && name_is(name, overrides[i].name, len))
             return true;
     return false;
 }

@@ -80,6 +80,34 @@ def test_b1_a_method_that_is_not_allowed(box, server):
     assert not server.seen("/b1")
 
 
+@pytest.mark.parametrize("host, path, header", [
+    ("get.test", "/b1", "X-HTTP-Method-Override"), ("get.test", "/b1", "x_http_method_override"),
+    ("get.test", "/b1", "X-HTTP-Method"), ("get.test", "/b1", "X-Method-Override"),
+    ("only.test", "/v1/acct/gw/b1", "X-Original-URL"), ("only.test", "/v1/acct/gw/b1", "X-Rewrite-URL"),
+    ("github.com", "/octocat/Hello-World/info/refs?service=git-upload-pack", "X-HTTP-Method-Override")])
+def test_b1_a_header_cannot_change_the_method_or_the_path(box, server, host, path, header):
+    """Neither where methods are bound, nor where paths are, nor at a git rule."""
+    before = len(server.requests)
+    with box.connect_tls(host) as sock:
+        sock.sendall(get(path, host, f"{header}: /other\r\n"))
+        status, headers, body = u.read_answer(sock)
+        assert status == 403 and header in body.decode(), body
+        assert body.decode().strip() == headers["x-paddock-reason"]
+        assert len(server.requests) == before
+        sock.sendall(get(path, host))
+        assert u.read_answer(sock)[0] == 200
+
+
+def test_b1_overrides_pass_where_nothing_is_bound_and_other_hosts_never(box, server):
+    raw = get("/b1-free", "u.test", "X-HTTP-Method-Override: PUT\r\nX-Forwarded-Host: evil.test\r\n"
+                                    "Forwarded: host=evil.test\r\nX-Forwarded-For: 192.0.2.1\r\n")
+    assert ask(box, raw, "u.test")[0] == 200
+    request = server.seen("/b1-free")[-1]
+    assert request.get("x-http-method-override") == "PUT"
+    assert request.get("x-forwarded-for") == "192.0.2.1"
+    assert request.get("x-forwarded-host") is None and request.get("forwarded") is None
+
+
 def test_an_unknown_host_gets_the_tutorials_text(box):
     status, _, body = ask(box, get("/", "evil.test"), "evil.test")
     assert (status, body) == (403, b"evil.test is not reachable from this sandbox\n")

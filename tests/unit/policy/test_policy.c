@@ -363,7 +363,9 @@ static void test_headers(void)
     assert(policy_rule_removes_header(rule, "x-api-key", 9));
     assert(policy_rule_removes_header(rule, "AUTHORIZATION: x", 13));
     assert(policy_rule_removes_header(rule, "cf-aig-AUTHORIZATION", 20)); /* never both */
+    assert(policy_rule_removes_header(rule, "X_Api.Key", 9)); /* CGI makes the same of it */
     assert(!policy_rule_removes_header(rule, "x-api-keys", 10));
+    assert(!policy_rule_removes_header(rule, "x-api-k", 7));
     assert(policy_rule_set_count(rule) == 1);
     assert(strcmp(policy_rule_set_name(rule, 0), "cf-aig-authorization") == 0);
     int count = 0;
@@ -382,6 +384,32 @@ static void test_headers(void)
     assert(!strstr(err.message, "t0") && !value.data);
     struct secret nul = {.data = (char[]){"t\0"}, .len = 2};
     assert(policy_rule_set_value(rule, 0, give_secret, &nul, &value, &err) == -EINVAL);
+    policy_unref(policy);
+}
+
+static bool refuses(const struct policy *policy, size_t index, const char *name)
+{
+    return policy_rule_refuses_header(policy_rule_at(policy, index), name, strlen(name));
+}
+
+static void test_overrides_are_refused_where_they_matter(void)
+{
+    struct policy *policy = loaded("{\"rules\": [{\"host\": \"a.test\", \"methods\": [\"GET\"]},"
+                                   "{\"host\": \"b.test\", \"path\": \"/p\"},"
+                                   "{\"host\": \"c.test\", \"git\": {\"fetch\": true}},"
+                                   "{\"host\": \"d.test\"},"
+                                   "{\"host\": \"e.test\", \"methods\": [\"GET\"],"
+                                   " \"headers\": {\"remove\": [\"X-HTTP-Method-Override\"]}}]}",
+                                   true);
+    assert(refuses(policy, 0, "X-HTTP-Method-Override"));
+    assert(refuses(policy, 0, "x_http_method_override"));
+    assert(!refuses(policy, 0, "X-Original-URL"));
+    assert(!refuses(policy, 0, "X-HTTP-Method-Overrides"));
+    assert(!refuses(policy, 1, "X-HTTP-Method") && refuses(policy, 1, "x-original-url"));
+    assert(refuses(policy, 2, "X-HTTP-Method") && refuses(policy, 2, "X-Rewrite-URL"));
+    assert(!refuses(policy, 3, "X-HTTP-Method") && !refuses(policy, 3, "X-Rewrite-URL"));
+    assert(!refuses(policy, 4, "X-HTTP-Method-Override") && refuses(policy, 4, "X-HTTP-Method"));
+    assert(policy_rule_removes_header(policy_rule_at(policy, 3), "X-Forwarded-Host", 16));
     policy_unref(policy);
 }
 
@@ -430,6 +458,7 @@ int main(void)
     test_git_requests();
     test_inactive_rules_say_what_to_set();
     test_headers();
+    test_overrides_are_refused_where_they_matter();
     test_upstreams();
     return 0;
 }
