@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,6 +18,8 @@
 #include "util/name.h"
 
 #define CPU_PERIOD_US 100000
+/* What was killed leaves its group in some milliseconds, unless the kernel holds it up. */
+#define CGROUP_END_MS 2000
 
 static int open_group(int parent_fd, const char *name)
 {
@@ -273,6 +276,17 @@ int cgroup_leaves_sweep(const struct cgroups *cgroups, const char *name,
     return request.left;
 }
 
+/* A group may be left in some of the hierarchies only: each is looked through. */
+static int each_hierarchy(const struct cgroups *cgroups,
+                          int (*found)(int parent_fd, const char *name, void *ctx), void *ctx)
+{
+    int result = cgroups->v2_fd < 0 ? 0 : each_group(cgroups->v2_fd, found, ctx);
+    for (int i = 0; i < CGROUP_CONTROLLERS && result == 0; i++)
+        if (cgroups->v1_fd[i] >= 0)
+            result = each_group(cgroups->v1_fd[i], found, ctx);
+    return result;
+}
+
 struct list_request {
     void (*found)(void *ctx, const char *name);
     void *ctx;
@@ -291,25 +305,39 @@ int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const ch
                 void *ctx, struct err *err)
 {
     struct list_request request = {found, ctx};
-    int fds[1 + CGROUP_CONTROLLERS] = {cgroups->v2_fd, cgroups->v1_fd[0], cgroups->v1_fd[1],
-                                       cgroups->v1_fd[2]};
-    /* Every hierarchy holds the same names; one that has them is enough. */
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++) {
-        if (fds[i] < 0)
-            continue;
-        int result = each_group(fds[i], list_one, &request);
-        return result < 0 ? err_errno(err, -result, "cannot list the cgroups") : 0;
-    }
-    return 0;
+    int result = each_hierarchy(cgroups, list_one, &request);
+    return result < 0 ? err_errno(err, -result, "cannot list the cgroups") : 0;
+}
+
+/* ----------------------------------------------------------------------------------- the end */
+
+/* True while a process is in the group or below it; a change makes events_fd exceptional. */
+static bool is_populated(int events_fd)
+{
+    char text[128];
+    ssize_t n = pread(events_fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    return strstr(text, "populated 1");
+}
+
+int cgroup_remove_late(const struct cgroups *cgroups, const char *name, struct err *err)
+{
+    char path[CGROUP_NAME_MAX + sizeof("/cgroup.events")];
+    snprintf(path, sizeof(path), "%s/cgroup.events", name);
+    cleanup_fd int events =
+        cgroups->v2_fd < 0 ? -1 : openat(cgroups->v2_fd, path, O_RDONLY | O_CLOEXEC);
+    struct pollfd change = {.fd = events, .events = POLLPRI};
+    while (events >= 0 && is_populated(events) && poll(&change, 1, CGROUP_END_MS) > 0)
+        ;
+    return cgroup_remove(cgroups, name, err);
 }
 
 static int end_one(int parent_fd, const char *name, void *ctx)
 {
     (void)parent_fd;
-    const struct cgroups *cgroups = ctx;
     if (strncmp(name, CGROUP_JAIL_PREFIX, strlen(CGROUP_JAIL_PREFIX)) == 0) {
-        cgroup_kill(cgroups, name, NULL);
-        cgroup_remove(cgroups, name, NULL); /* not yet empty: the next start does it */
+        cgroup_kill(ctx, name, NULL);
+        cgroup_remove_late(ctx, name, NULL); /* still not empty: the next start does it */
     }
     return 0;
 }
@@ -317,6 +345,5 @@ static int end_one(int parent_fd, const char *name, void *ctx)
 void cgroup_end_jails(const struct cgroups *cgroups)
 {
     struct cgroups copy = *cgroups;
-    if (cgroups->v2_fd >= 0)
-        each_group(cgroups->v2_fd, end_one, &copy);
+    each_hierarchy(cgroups, end_one, &copy);
 }

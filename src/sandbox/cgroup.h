@@ -44,6 +44,8 @@ int cgroup_kill(const struct cgroups *cgroups, const char *name, struct err *err
 
 /* Removes the group everywhere with what is below it. -EBUSY: a process is still in it. */
 int cgroup_remove(const struct cgroups *cgroups, const char *name, struct err *err);
+/* The same when all in it was killed just now: waits until they have left it, 2 s at most. */
+int cgroup_remove_late(const struct cgroups *cgroups, const char *name, struct err *err);
 
 /* A group for one program below the instance's. */
 int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const char *leaf,
@@ -60,5 +62,6 @@ int cgroup_leaves_sweep(const struct cgroups *cgroups, const char *name,
 int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const char *name),
                 void *ctx, struct err *err);
 
-/* Ends the jails of a supervisor that is gone. */
+/* Ends every jail there is: at a start those of a supervisor that is gone, at the end our own.
+ * Waits for their ends as cgroup_remove_late does. */
 void cgroup_end_jails(const struct cgroups *cgroups);

@@ -99,6 +99,7 @@ void sandbox_host_close(struct sandbox_host *host)
             munmap(host->filters[i].filter, host->filters[i].len * sizeof(struct sock_filter));
     }
     cleanup_fd_at(&host->init_fd);
+    cgroup_end_jails(&host->cgroups);
     cgroups_close(&host->cgroups);
     ids_free(host->ids);
     free(host);

@@ -34,6 +34,7 @@ struct sandbox_host_config {
  * a weaker sandbox is never started instead. May block for some milliseconds: at start only. */
 int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_host **ret,
                       struct err *err);
+/* Ends the jails that still run; waits for each, 2 s at most. */
 void sandbox_host_close(struct sandbox_host *host);
 
 struct ids *sandbox_host_ids(struct sandbox_host *host);

@@ -293,6 +293,11 @@ int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct
     return cgroup_remove(&host->cgroups, name, err);
 }
 
+int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *name, struct err *err)
+{
+    return cgroup_remove_late(&host->cgroups, name, err);
+}
+
 void sandbox_process_release(struct sandbox_process *process)
 {
     cleanup_fd_at(&process->pidfd);

@@ -77,6 +77,8 @@ int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *in
 /* After its end: removes its cgroups, by name, also those of an instance never adopted. Idempotent.
  */
 int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err);
+/* The same at the daemon's end: waits until what was killed has left them, 2 s at most. */
+int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *name, struct err *err);
 void sandbox_instance_release(struct sandbox_instance *instance); /* closes, kills nothing */
 
 /* Names of instances whose cgroups exist under this STATE, for finding leftovers at start-up. */

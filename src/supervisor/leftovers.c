@@ -54,3 +54,19 @@ void leftovers_kill(struct supervisor *supervisor, const char *name)
     sandbox_instance_kill(supervisor->host, &instance, NULL);
     leftovers_clear(supervisor, name);
 }
+
+static void leftovers_on_group(void *ctx, const char *name)
+{
+    struct supervisor *supervisor = ctx;
+    const struct sandbox *sandbox = table_find(supervisor, name);
+    struct err err = {0};
+    if (sandbox && sandbox->state != SANDBOX_STOPPED)
+        return;
+    if (sandbox_instance_cleanup_late(supervisor->host, name, &err) < 0)
+        log_error("sandbox=%s cgroups of a former instance stay: %s", name, err.message);
+}
+
+void leftovers_end(struct supervisor *supervisor)
+{
+    sandbox_instance_list(supervisor->host, leftovers_on_group, supervisor, NULL);
+}

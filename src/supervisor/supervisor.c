@@ -155,8 +155,11 @@ int supervisor_run(const struct config *config, const struct paths *paths, struc
     if (uv_loop_init(&supervisor.loop) < 0)
         return err_set(err, EIO, "cannot make an event loop");
     int result = supervisor_start(&supervisor, err);
-    if (result == 0)
+    if (result == 0) {
         uv_run(&supervisor.loop, UV_RUN_DEFAULT);
+        leftovers_end(
+            &supervisor); /* the table is whole: nothing that runs is taken for a leftover */
+    }
     supervisor_end(&supervisor);
     return result;
 }

@@ -117,6 +117,9 @@ void leftovers_clear(struct supervisor *supervisor, const char *name);
 /* The same after a kill of all that runs in them. */
 void leftovers_kill(struct supervisor *supervisor, const char *name);
 
+/* At the daemon's end: groups of instances that are gone; a timer may not have come to them. */
+void leftovers_end(struct supervisor *supervisor);
+
 /* init.c: messages of init. */
 void init_open(struct sandbox *sandbox);
 

@@ -1,6 +1,7 @@
 """What survives what: every daemon killed in the middle of a task; take-over; nothing left behind."""
 import os
 import pathlib
+import re
 import signal
 import threading
 
@@ -192,6 +193,28 @@ def test_a_start_that_fails_inside_leaves_nothing(make_daemon):
     workspace.with_name("moved").rename(workspace)
     assert leftovers(daemon) == before
     assert sandbox.exec("/bin/echo", "again")["stdout"] == "again\n"
+
+
+def groups_of(folder):
+    """The control groups of a daemon, in every hierarchy; folder: its name in each."""
+    return [path for path, _, _ in os.walk("/sys/fs/cgroup") if folder in path]
+
+
+def test_a_daemon_that_ends_with_nothing_running_leaves_no_group(make_daemon):
+    daemon = make_daemon(default_agent="sh")
+    names = [f"groups-{i}" for i in range(4)]
+    for name in names:
+        sandbox = daemon.sandbox(name)
+        made = sandbox.sh("cd /workspace && for i in $(seq 20); do mkdir $i; touch $i/{1..50}; done")
+        assert made["exitCode"] == 0, made
+    text = pathlib.Path(f"/proc/{sandbox.init_pid()}/cgroup").read_text()
+    folder = re.search(r"/(paddock-[0-9a-f]{8})/", text)[1]
+    assert groups_of(folder)
+    for name in names:
+        assert daemon.sandbox(name).remove().status in (200, 204)
+    daemon.stop()
+    assert os.listdir(daemon.state / "trash"), "no removal was under way: the test shows nothing"
+    assert groups_of(folder) == []
 
 
 def test_fifty_at_once_and_one_name_fifty_times(daemon_sh):

@@ -3,6 +3,7 @@
 #undef NDEBUG
 #include <assert.h>
 #include <fcntl.h>
+#include <glob.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -120,6 +121,50 @@ static void test_a_jail_that_cannot_be_set_up_says_why(void)
     assert(strstr(out, "cannot execute nothing"));
 }
 
+/* A start of a process that the host's end finds running. */
+static void start_jail_that_waits(void)
+{
+    struct err err = {0};
+    uint32_t block;
+    cleanup_fd int binary = open("/bin/sleep", O_PATH | O_CLOEXEC);
+    cleanup_fd int null_fd = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    assert(ids_lease(sandbox_host_ids(rig.host), &block, &err) == 0);
+    struct sandbox_jail_start start = {
+        .kind = SANDBOX_JAIL_JOB,
+        .name = "waits",
+        .block = block,
+        .binary_fd = binary,
+        .argv = (const char *const[]){"sleep", "60", NULL},
+        .environment = (const char *const[]){NULL},
+        .stdout_fd = null_fd,
+        .stderr_fd = STDERR_FILENO,
+        .cpu_seconds = 10,
+    };
+    struct sandbox_process process;
+    assert(sandbox_jail_start(rig.host, &start, &process, &err) == 0);
+    sandbox_process_release(&process);
+}
+
+static int count_groups(void)
+{
+    char pattern[64];
+    glob_t found;
+    snprintf(pattern, sizeof(pattern), "/sys/fs/cgroup/*/paddock-t%07d", (int)getpid() % 10000000);
+    if (glob(pattern, 0, NULL, &found) != 0)
+        return 0;
+    int count = (int)found.gl_pathc;
+    globfree(&found);
+    return count;
+}
+
+static void test_the_end_of_the_host_ends_jails_and_leaves_no_group(void)
+{
+    start_jail_that_waits();
+    assert(count_groups() > 0 || sandbox_host_cgroups(rig.host) == CGROUP_NONE);
+    rig_close(&rig);
+    assert(count_groups() == 0);
+}
+
 int main(int argc, char **argv)
 {
     if (geteuid() != 0 || argc < 3)
@@ -134,6 +179,6 @@ int main(int argc, char **argv)
     test_a_job_dies_of_its_memory_limit(argv[2]);
     test_a_build_sees_the_clients_settings_and_no_secret();
     test_a_jail_that_cannot_be_set_up_says_why();
-    rig_close(&rig);
+    test_the_end_of_the_host_ends_jails_and_leaves_no_group();
     return 0;
 }

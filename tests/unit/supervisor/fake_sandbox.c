@@ -118,6 +118,11 @@ int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct
     return err_set(err, EBUSY, "%s is busy", name);
 }
 
+int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *name, struct err *err)
+{
+    return sandbox_instance_cleanup(host, name, err);
+}
+
 void sandbox_instance_release(struct sandbox_instance *instance)
 {
     sandbox_process_release(&instance->init);
