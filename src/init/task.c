@@ -20,6 +20,7 @@
 #include "util/limits.h"
 
 #define LOGS 2
+#define EXIT_CODE_MAX 16
 /* At the end of a task, more than a pipe can hold: a child that goes on printing holds up nothing.
  */
 #define DRAIN_TURNS 4
@@ -124,6 +125,14 @@ static int open_logs(struct err *err)
     return 0;
 }
 
+/* The end must be recorded on a full disk too, which the task itself can make. */
+static int reserve_record(struct err *err)
+{
+    int result = fd_reserve_file(INIT_FD_TASK_FOLDER, "end.json", 0644, TASK_END_JSON_MAX, err);
+    return result < 0 ? result
+                      : fd_reserve_file(INIT_FD_TASK_FOLDER, "exit-code", 0644, EXIT_CODE_MAX, err);
+}
+
 static int watch_pipes(const struct spawned *program, struct err *err)
 {
     task.logs[0].pipe_fd = program->stdout_fd;
@@ -157,6 +166,8 @@ static void kill_group(void)
 static int run(const struct spawn_request *request, int64_t deadline_ms, struct err *err)
 {
     int result = clear_last(err);
+    if (result == 0)
+        result = reserve_record(err);
     if (result == 0)
         result = open_logs(err);
     struct spawned program = {0};
@@ -228,11 +239,11 @@ static void judge(int status)
         end->kind = TASK_END_OOM;
 }
 
-/* A full disk must not hide the end from the supervisor, who gets it in the message as well. */
+/* Into the room that was kept at the start (reserve_record). */
 static void record(int status)
 {
     char json[TASK_END_JSON_MAX];
-    char code[16];
+    char code[EXIT_CODE_MAX];
     size_t json_len = task_end_write(&task.end, json);
     int shell_code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     int code_len = snprintf(code, sizeof(code), "%d\n", shell_code);

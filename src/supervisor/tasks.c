@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -113,7 +114,12 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
         return;
     }
     enum task_state before = sandbox->meta.task;
-    int result = tasks_clear_files(sandbox, &err);
+    int result = state_check_room(supervisor, &err);
+    if (result < 0) {
+        reply_status(supervisor, op->reply, IPC_STATUS_UNAVAILABLE, "%s", err.message);
+        return;
+    }
+    result = tasks_clear_files(sandbox, &err);
     sandbox->meta.task = TASK_RUNNING;
     if (result == 0)
         result = meta_write(sandbox->folder_fd, &sandbox->meta, &err);
@@ -175,10 +181,13 @@ static void tasks_close_files(const int fds[TASK_FILES])
             close(fds[i]);
 }
 
-/* outcome.json is made here when it is not there: api may write nothing but what it is given. */
+/* outcome.json is made here when it is not there: api may write nothing but what it is given. Where
+ * it cannot be made, the outcome is judged anew each time. */
 static bool tasks_open_files(const struct sandbox *sandbox, int ret[TASK_FILES])
 {
     ret[0] = tasks_open(sandbox, "outcome.json", O_RDWR | O_CREAT);
+    if (ret[0] < 0)
+        ret[0] = memfd_create("outcome", MFD_CLOEXEC);
     ret[1] = tasks_open(sandbox, "end.json", O_RDONLY);
     ret[2] = tasks_open(sandbox, "stdout.log", O_RDONLY);
     ret[3] = tasks_open(sandbox, "stderr.log", O_RDONLY);

@@ -86,18 +86,34 @@ int fd_write_all(int fd, const void *data, size_t len)
     return 0;
 }
 
+/* NAME.tmp: what will be NAME. It is not emptied first, so that it keeps the room it has. */
+static int open_temp(int dir_fd, const char *name, mode_t mode, char temp[256], struct err *err)
+{
+    if (snprintf(temp, 256, "%s.tmp", name) >= 256)
+        return err_set(err, ENAMETOOLONG, "cannot write %s: the name is too long", name);
+    int fd = openat(dir_fd, temp, O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW, mode);
+    return fd < 0 ? err_errno(err, errno, "cannot create %s", temp) : fd;
+}
+
+int fd_reserve_file(int dir_fd, const char *name, mode_t mode, size_t bytes, struct err *err)
+{
+    char temp[256];
+    cleanup_fd int fd = open_temp(dir_fd, name, mode, temp, err);
+    if (fd < 0)
+        return fd;
+    int code = posix_fallocate(fd, 0, (off_t)bytes);
+    return code ? err_errno(err, code, "cannot keep room for %s", name) : 0;
+}
+
 int fd_write_file_atomic(int dir_fd, const char *name, mode_t mode, const void *data, size_t len,
                          struct err *err)
 {
     char temp[256];
-    if ((size_t)snprintf(temp, sizeof(temp), "%s.tmp", name) >= sizeof(temp))
-        return err_set(err, ENAMETOOLONG, "cannot write %s: the name is too long", name);
-    cleanup_fd int fd =
-        openat(dir_fd, temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode);
+    cleanup_fd int fd = open_temp(dir_fd, name, mode, temp, err);
     if (fd < 0)
-        return err_errno(err, errno, "cannot create %s", temp);
+        return fd;
     int result = fd_write_all(fd, data, len);
-    if (result == 0 && fsync(fd) < 0)
+    if (result == 0 && (ftruncate(fd, (off_t)len) < 0 || fsync(fd) < 0))
         result = -errno;
     if (result == 0 && renameat(dir_fd, temp, dir_fd, name) < 0)
         result = -errno;

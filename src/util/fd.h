@@ -30,6 +30,9 @@ int fd_write_all(int fd, const void *data, size_t len);
 /* Writes dir_fd/name whole or not at all: temporary file, fsync, rename, fsync of the folder. */
 int fd_write_file_atomic(int dir_fd, const char *name, mode_t mode, const void *data, size_t len,
                          struct err *err);
+/* Makes sure that a later fd_write_file_atomic of at most `bytes` needs no room on the disk: it is
+ * taken now, in NAME.tmp. Holds on file systems that write in place, which btrfs does not. */
+int fd_reserve_file(int dir_fd, const char *name, mode_t mode, size_t bytes, struct err *err);
 
 /* A memfd with the bytes, rewound, sealed against every change (memfd_create(2), F_ADD_SEALS).
  * Returns the descriptor, or a negative errno. */

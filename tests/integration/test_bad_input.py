@@ -148,7 +148,9 @@ def small_daemon(make_daemon, image_store):
     with contextlib.ExitStack() as undo:
         def mount(*argv):
             harness.run("mount", *argv)
-            undo.callback(harness.run, "umount", argv[-1])
+            # the kernel gives back the mounts of a jail that was killed a moment after its end
+            undo.callback(harness.wait_for, lambda: not harness.run("umount", argv[-1], check=False)
+                          .returncode, 10, f"umount {argv[-1]}")
         mount("-t", "tmpfs", "-o", "size=24m,mode=0700", "small", state)
         (state / "images").mkdir(mode=0o700)
         mount("--bind", image_store, state / "images")
@@ -194,3 +196,25 @@ def test_a_full_disk_leaves_the_old_state_readable_and_is_told(small_daemon):
     (daemon.state / "filler").unlink()
     assert old.sh("cat README", cwd="/workspace/repo")["stdout"].endswith("more\n")
     assert daemon.sandbox("new").clone().status == 200
+
+
+def test_a_task_that_fills_the_disk_is_told_as_it_ended(small_daemon):
+    daemon, sandbox = small_daemon, small_daemon.sandbox("filler")
+    assert sandbox.clone().status == 200
+    state = sandbox.run_task("cat /dev/zero > /workspace/filler; : > more && printf %9999s > more; "
+                             "echo full >&2; exit 7")
+    with pytest.raises(OSError) as error:
+        (daemon.state / "more").write_bytes(b"x" * 8192)
+    assert error.value.errno == errno.ENOSPC, "the disk is not full: the test shows nothing"
+    assert state["state"] == "failed" and "exited with 7" in state["error"], state
+    daemon.stop()
+    daemon.start()
+    assert sandbox.task() == state
+    daemon.post(f"{sandbox.path}/stop")
+    daemon.stop()
+    daemon.start()
+    assert sandbox.task() == state
+    assert (daemon.state / "sandboxes/filler/task/exit-code").read_text() == "7\n"
+    answer = sandbox.start_task("true")
+    assert answer.status == 503 and "is full: free some space" in answer.text, answer
+    assert sandbox.task() == state

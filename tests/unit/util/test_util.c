@@ -37,6 +37,22 @@ static void test_err_carries_context(void)
     assert(err_set(NULL, EINVAL, "nobody reads this") == -EINVAL);
 }
 
+static void test_a_file_is_written_into_the_room_that_was_kept(void)
+{
+    char folder[] = "/tmp/paddock-test-XXXXXX";
+    assert(mkdtemp(folder));
+    cleanup_fd int dir = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat kept, st;
+    assert(fd_reserve_file(dir, "file", 0600, 100, NULL) == 0);
+    assert(fstatat(dir, "file.tmp", &kept, 0) == 0 && kept.st_size == 100 && kept.st_blocks > 0);
+    assert(fstatat(dir, "file", &st, 0) < 0 && errno == ENOENT);
+    assert(fd_write_file_atomic(dir, "file", 0600, "hello", 5, NULL) == 0);
+    assert(fstatat(dir, "file", &st, 0) == 0 && st.st_ino == kept.st_ino);
+    cleanup_buf struct buf text = BUF_INIT(100);
+    assert(fd_read_file(dir, "file", &text, NULL) == 0 && strcmp(text.data, "hello") == 0);
+    assert(unlinkat(dir, "file", 0) == 0 && rmdir(folder) == 0);
+}
+
 static void test_open_beneath_refuses_links_and_fifos(void)
 {
     char folder[] = "/tmp/paddock-test-XXXXXX";
@@ -137,6 +153,7 @@ int main(void)
     test_secrets_are_appended();
     test_buf_never_passes_its_maximum();
     test_err_carries_context();
+    test_a_file_is_written_into_the_room_that_was_kept();
     test_open_beneath_refuses_links_and_fifos();
     test_sealed_memfd_cannot_change();
     test_names_are_exactly_the_pattern();
