@@ -76,7 +76,7 @@ static void close_watchers(void)
     task.watcher_count = 0;
 }
 
-/* A byte for each watcher; a full pipe has bytes enough, a broken one goes. */
+/* A byte for each watcher; a full pipe has bytes enough, one that nobody reads any more goes. */
 static void tell_watchers(void)
 {
     for (size_t i = 0; i < task.watcher_count;) {
@@ -327,7 +327,11 @@ void task_watch(struct ipc_message *message)
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISFIFO(st.st_mode) || fd_set_nonblock(fd, true) < 0)
         return;
-    if (task.state != TASK_RUNNING || task.watcher_count == LIMIT_TASK_WATCHERS)
+    if (task.state != TASK_RUNNING)
         return; /* the pipe closes: there is nothing to wait for */
+    if (task.watcher_count == LIMIT_TASK_WATCHERS)
+        tell_watchers(); /* the supervisor has counted: some of them have gone */
+    if (task.watcher_count == LIMIT_TASK_WATCHERS)
+        return;
     task.watchers[task.watcher_count++] = TAKE_FD(fd);
 }

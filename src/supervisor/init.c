@@ -57,6 +57,7 @@ static void init_on_failed(struct sandbox *sandbox, const struct msg_status *bod
 static void init_on_message(void *ctx, struct ipc_message *message)
 {
     struct sandbox *sandbox = ctx;
+    sandbox->is_silent = false;
     switch (message->header.type) {
     case IPC_INIT_STATE:
         init_on_state(sandbox, message);

@@ -152,6 +152,7 @@ static void instance_watch(struct sandbox *sandbox, int64_t limit_ms)
     struct supervisor *supervisor = sandbox->supervisor;
     sandbox->state = SANDBOX_STARTING;
     sandbox->failure[0] = '\0';
+    sandbox->is_silent = false;
     supervisor->instance_count++;
     init_open(sandbox);
     sandbox->ended =

@@ -67,6 +67,20 @@ static void runs_send_exec(struct sandbox *sandbox, const struct op *op, uint64_
     channel_send(sandbox->init, IPC_INIT_EXEC, number, &body, fds, count);
 }
 
+/* init keeps the request and may still run the program; who asked has gone. */
+static void runs_on_late(void *ctx)
+{
+    struct run *run = ctx;
+    struct sandbox *sandbox = run->sandbox;
+    event_free(&run->late);
+    log_warn("sandbox=%s its init has not started a program in %d ms", sandbox->meta.name,
+             LIMIT_ANSWER_MS);
+    sandbox->is_silent = true;
+    table_tell_silent(sandbox, run->reply);
+    run->reply = (struct reply){0};
+    table_pump(sandbox); /* what waits for a place */
+}
+
 void runs_exec(struct sandbox *sandbox, const struct op *op)
 {
     struct supervisor *supervisor = sandbox->supervisor;
@@ -85,12 +99,23 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
         table_save(sandbox);
     }
     struct run *run = must_alloc(sizeof(*run));
-    *run = (struct run){
-        .next = sandbox->runs, .reply = op->reply, .number = number, .is_clone = op->is_clone};
+    *run = (struct run){.next = sandbox->runs,
+                        .sandbox = sandbox,
+                        .reply = op->reply,
+                        .number = number,
+                        .is_clone = op->is_clone};
+    run->late = event_timer(&supervisor->loop, LIMIT_ANSWER_MS, 0, runs_on_late, run);
     sandbox->runs = run;
     runs_send_exec(sandbox, op, number, &group);
     sandbox_group_close(&group);
     table_touch(sandbox);
+}
+
+static void runs_free(struct run *run)
+{
+    if (run)
+        event_free(&run->late);
+    free(run);
 }
 
 static struct run *runs_find(struct sandbox *sandbox, uint64_t number)
@@ -139,7 +164,7 @@ static void runs_not_started(struct sandbox *sandbox, uint64_t number, int code,
         sandbox->meta.is_cloning = false;
         table_save(sandbox);
     }
-    free(run);
+    runs_free(run);
     runs_remove_group(sandbox, number);
     table_pump(sandbox);
 }
@@ -157,6 +182,7 @@ bool runs_started(struct sandbox *sandbox, struct ipc_message *message)
     if (message->fd_count != 2)
         return false;
     run->is_started = true;
+    event_free(&run->late);
     reply_send(sandbox->supervisor, run->reply, IPC_RUN_STARTED, NULL, message->fds, 2);
     return true;
 }
@@ -299,7 +325,7 @@ void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body)
         runs_tell_end(sandbox->supervisor, run->reply, &body->end, "");
     else if (sandbox->foreign_runs && --sandbox->foreign_runs == 0)
         runs_resume_clone(sandbox);
-    free(run);
+    runs_free(run);
     table_pump(sandbox); /* one may have waited for a place */
 }
 
@@ -316,7 +342,7 @@ void runs_fail_all(struct sandbox *sandbox, const char *why)
             runs_tell_end(sandbox->supervisor, run->reply, &killed, why);
         else
             reply_status(sandbox->supervisor, run->reply, IPC_STATUS_UNAVAILABLE, "%s", why);
-        free(run);
+        runs_free(run);
     }
 }
 

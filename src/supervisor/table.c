@@ -206,10 +206,23 @@ static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
     return OP_DONE;
 }
 
+void table_tell_silent(const struct sandbox *sandbox, struct reply reply)
+{
+    const char *name = sandbox->meta.name;
+    reply_status(sandbox->supervisor, reply, IPC_STATUS_UNAVAILABLE,
+                 "The sandbox %s does not answer: something outside holds its processes up, or the "
+                 "machine is too busy. Try again, or end it: paddock stop %s",
+                 name, name);
+}
+
 static enum op_step op_begin_exec(struct sandbox *sandbox, const struct op *op)
 {
     if (sandbox->state == SANDBOX_STOPPED)
         return op_start(sandbox, op);
+    if (sandbox->is_silent) {
+        table_tell_silent(sandbox, op->reply);
+        return OP_DONE;
+    }
     if (!runs_are_full(sandbox)) {
         runs_exec(sandbox, op);
         return OP_DONE;
@@ -229,7 +242,10 @@ static enum op_step op_begin_task(struct sandbox *sandbox, const struct op *op)
     }
     if (sandbox->state == SANDBOX_STOPPED)
         return op_start(sandbox, op);
-    tasks_start(sandbox, op);
+    if (sandbox->is_silent)
+        table_tell_silent(sandbox, op->reply);
+    else
+        tasks_start(sandbox, op);
     return OP_DONE;
 }
 

@@ -34,16 +34,20 @@ struct op {
 /* A program that init runs for an EXEC. */
 struct run {
     struct run *next;
+    struct sandbox *sandbox;
     struct reply reply;
-    uint64_t number; /* of INIT_EXEC, and the id of its request */
-    bool is_started; /* RUN_STARTED was sent */
+    struct event *late; /* until init has answered */
+    uint64_t number;    /* of INIT_EXEC, and the id of its request */
+    bool is_started;    /* RUN_STARTED was sent */
     bool is_clone;
 };
 
 /* Somebody who asked for the end of the task. */
 struct waiter {
     struct waiter *next;
+    struct sandbox *sandbox;
     struct reply reply;
+    struct event *late;
 };
 
 struct sandbox {
@@ -65,13 +69,17 @@ struct sandbox {
     int listeners[SANDBOX_LISTENERS];
     char failure[MSG_TEXT]; /* why the start failed */
 
+    bool is_silent; /* init left a request unanswered for LIMIT_ANSWER_MS, and said nothing since */
     struct run *runs;
     uint32_t foreign_runs; /* execs of a former supervisor that still run */
     bool has_old_groups;   /* of programs that ended and left children running */
     uint64_t next_number;  /* of requests to init */
     uint64_t task_number;  /* INIT_TASK that is not answered yet; 0: none */
     struct reply task_reply;
-    struct waiter *waiters; /* TASK_CANCEL */
+    struct event *task_late;            /* until init has answered */
+    struct waiter *waiters;             /* TASK_CANCEL */
+    int followers[LIMIT_TASK_WATCHERS]; /* writing ends of the pipes of TASK_LOG */
+    size_t follower_count;
     struct jail *base_jail; /* saves the clone's commit, or NULL */
     int64_t activity_ms;    /* monotonic: last request, exec or sign of a task */
 };
@@ -92,6 +100,9 @@ void table_pump(struct sandbox *sandbox);
 void table_pump_all(struct supervisor *supervisor);
 /* The start failed: operations that need an instance are refused. */
 void table_refuse_starts(struct sandbox *sandbox, const char *why);
+
+/* Tells one that init does not answer. */
+void table_tell_silent(const struct sandbox *sandbox, struct reply reply);
 
 /* Writes meta.json; logs when that fails. */
 int table_save(struct sandbox *sandbox);

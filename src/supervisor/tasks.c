@@ -4,6 +4,7 @@
  * passes them on, and reads none of them.
  */
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,19 @@ static int tasks_send(struct sandbox *sandbox, int spec, int prompt, struct err 
     return 0;
 }
 
+/* init keeps the request: the state stays `running` until it says otherwise. */
+static void tasks_on_start_late(void *ctx)
+{
+    struct sandbox *sandbox = ctx;
+    event_free(&sandbox->task_late);
+    log_warn("sandbox=%s its init has not started the task in %d ms", sandbox->meta.name,
+             LIMIT_ANSWER_MS);
+    sandbox->is_silent = true;
+    table_tell_silent(sandbox, sandbox->task_reply);
+    sandbox->task_reply = (struct reply){0};
+    table_pump(sandbox);
+}
+
 void tasks_start(struct sandbox *sandbox, const struct op *op)
 {
     struct supervisor *supervisor = sandbox->supervisor;
@@ -128,8 +142,11 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
         sandbox->task_reply = op->reply;
         result = tasks_send(sandbox, spec, op->fd, &err);
     }
-    if (result == 0)
+    if (result == 0) {
+        sandbox->task_late =
+            event_timer(&supervisor->loop, LIMIT_ANSWER_MS, 0, tasks_on_start_late, sandbox);
         return;
+    }
     log_error("sandbox=%s %s", sandbox->meta.name, err.message);
     reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
     sandbox->task_number = 0;
@@ -137,12 +154,16 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
     table_save(sandbox);
 }
 
-/* There is no task any more whose end somebody could wait for. */
+/* There is no task any more whose end somebody could wait for, or whose log somebody could follow.
+ */
 static void tasks_answer_waiters(struct sandbox *sandbox)
 {
+    while (sandbox->follower_count)
+        close(sandbox->followers[--sandbox->follower_count]);
     while (sandbox->waiters) {
         struct waiter *waiter = sandbox->waiters;
         sandbox->waiters = waiter->next;
+        event_free(&waiter->late);
         reply_status(sandbox->supervisor, waiter->reply, IPC_STATUS_OK, "%s", "");
         free(waiter);
     }
@@ -154,6 +175,7 @@ bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
     if (!sandbox->task_number || message->header.id != sandbox->task_number)
         return false;
     sandbox->task_number = 0;
+    event_free(&sandbox->task_late);
     table_touch(sandbox);
     if (body->code == 0) {
         log_info("sandbox=%s a task runs", sandbox->meta.name);
@@ -280,6 +302,7 @@ void tasks_instance_gone(struct sandbox *sandbox)
 {
     if (sandbox->task_number) {
         sandbox->task_number = 0;
+        event_free(&sandbox->task_late);
         reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_UNAVAILABLE,
                      "The sandbox ended while the task was starting");
     }
@@ -293,6 +316,18 @@ void tasks_instance_gone(struct sandbox *sandbox)
     tasks_set_state(sandbox, is_recorded ? TASK_ENDED : TASK_LOST);
 }
 
+static void tasks_on_cancel_late(void *ctx)
+{
+    struct waiter *late = ctx;
+    struct waiter **at = &late->sandbox->waiters;
+    while (*at != late)
+        at = &(*at)->next;
+    *at = late->next;
+    event_free(&late->late);
+    table_tell_silent(late->sandbox, late->reply);
+    free(late);
+}
+
 void tasks_cancel(struct sandbox *sandbox, struct reply reply)
 {
     if (sandbox->meta.task != TASK_RUNNING) {
@@ -300,7 +335,9 @@ void tasks_cancel(struct sandbox *sandbox, struct reply reply)
         return;
     }
     struct waiter *waiter = must_alloc(sizeof(*waiter));
-    *waiter = (struct waiter){sandbox->waiters, reply};
+    *waiter = (struct waiter){.next = sandbox->waiters, .sandbox = sandbox, .reply = reply};
+    waiter->late =
+        event_timer(&sandbox->supervisor->loop, LIMIT_ANSWER_MS, 0, tasks_on_cancel_late, waiter);
     sandbox->waiters = waiter;
     struct msg_init_grace grace = {.grace_ms = LIMIT_STOP_GRACE_MS};
     channel_send(sandbox->init, IPC_INIT_TASK_CANCEL, sandbox->next_number++, &grace, NULL, 0);
@@ -308,14 +345,35 @@ void tasks_cancel(struct sandbox *sandbox, struct reply reply)
 
 /* ------------------------------------------------------------------------- log and timer */
 
-/* A pipe that gets a byte at each append of init; its end tells the end. -1: not followed. */
-static int tasks_watch(struct sandbox *sandbox)
+/* Lets go of followers that have gone: nobody holds the other end of their pipe. */
+static void tasks_count_followers(struct sandbox *sandbox)
+{
+    for (size_t i = 0; i < sandbox->follower_count;) {
+        struct pollfd pipe = {.fd = sandbox->followers[i]};
+        if (poll(&pipe, 1, 0) > 0 && (pipe.revents & POLLERR)) {
+            close(pipe.fd);
+            sandbox->followers[i] = sandbox->followers[--sandbox->follower_count];
+        } else {
+            i++;
+        }
+    }
+}
+
+/* A pipe that gets a byte at each append of init; its end tells the end. The writing end is kept
+ * here too, for the count. */
+static int tasks_watch(struct sandbox *sandbox, struct err *err)
 {
     int ends[2];
+    tasks_count_followers(sandbox);
+    if (sandbox->follower_count == LIMIT_TASK_WATCHERS)
+        return err_set(err, EAGAIN,
+                       "%d clients follow the log of this task already: end one of them, or read "
+                       "it without following",
+                       LIMIT_TASK_WATCHERS);
     if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-        return -1;
+        return err_errno(err, errno, "cannot make a pipe");
     channel_send(sandbox->init, IPC_INIT_TASK_WATCH, 0, NULL, &ends[1], 1);
-    close(ends[1]);
+    sandbox->followers[sandbox->follower_count++] = ends[1];
     return ends[0];
 }
 
@@ -329,7 +387,12 @@ void tasks_log(struct sandbox *sandbox, struct reply reply, const struct msg_tas
         return;
     }
     struct msg_task_log_opened body = {.running = sandbox->meta.task == TASK_RUNNING};
-    cleanup_fd int watch = log->follow && body.running ? tasks_watch(sandbox) : -1;
+    struct err err = {0};
+    cleanup_fd int watch = log->follow && body.running ? tasks_watch(sandbox, &err) : -1;
+    if (err.message[0]) {
+        reply_status(supervisor, reply, IPC_STATUS_UNAVAILABLE, "%s", err.message);
+        return;
+    }
     int fds[2] = {file, watch};
     reply_send(supervisor, reply, IPC_TASK_LOG_OPENED, &body, fds, watch < 0 ? 1 : 2);
 }

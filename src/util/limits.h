@@ -163,6 +163,9 @@
 /* From the fork of a program to its exec. The agent can stop a process of its own uid on this way
  * (SIGSTOP), and init waits for it meanwhile. */
 #define LIMIT_EXEC_MS 3000
+/* An init that is asked to start a program, or to end a task (the grace included), is given up for
+ * the one who asked: it is stopped from outside, or held up in the kernel. */
+#define LIMIT_ANSWER_MS 15000
 /* An init that a new supervisor finds answers at once. */
 #define LIMIT_ADOPT_MS 5000
 /* Wall clock of one image build: packages come over the network. */

@@ -1,4 +1,5 @@
 """What survives what: every daemon killed in the middle of a task; take-over; nothing left behind."""
+import concurrent.futures
 import os
 import pathlib
 import re
@@ -102,6 +103,34 @@ def test_the_real_agent_survives_all_three(make_daemon):
     let_go(sandbox)
     state = sandbox.finish(90)
     assert state["state"] == "succeeded" and state["result"] == "went on", state
+
+
+def test_an_init_that_is_held_up_is_told_and_goes_on_later(daemon_sh):
+    first, second = daemon_sh.sandbox("held-up"), daemon_sh.sandbox("held-up-too")
+    start_waiting_task(first)
+    assert second.clone().status == 200
+    inits = [sandbox.init_pid() for sandbox in (first, second)]
+    for pid in inits:
+        os.kill(pid, signal.SIGSTOP)
+    true = {"argv": ["/bin/true"]}
+    asked = [("POST", f"{first.path}/exec", true), ("DELETE", f"{first.path}/task", None),
+             ("POST", f"{second.path}/task", "echo later")]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        answers = [job.result() for job in
+                   [pool.submit(daemon_sh.call, *request, timeout=40) for request in asked]]
+    for answer in answers:
+        assert answer.status == 503 and "does not answer" in answer.text, answer
+    again = daemon_sh.post(f"{first.path}/exec", true, timeout=5)
+    assert again.status == 503 and "paddock stop held-up" in again.text, again
+    for pid in inits:
+        os.kill(pid, signal.SIGCONT)
+    assert "cancelled" in first.finish()["error"]
+    assert first.exec("/bin/echo", "back")["stdout"] == "back\n"
+    later = second.finish()
+    assert (later["state"], later["result"]) == ("succeeded", "later\n"), later
+    os.kill(inits[0], signal.SIGSTOP)
+    assert daemon_sh.post(f"{first.path}/stop", timeout=40).status in (200, 204)
+    assert first.exec("/bin/echo", "new")["stdout"] == "new\n"
 
 
 def test_a_second_daemon_on_the_same_state_refuses(daemon_sh):

@@ -180,6 +180,34 @@ def test_the_log_is_followed_to_its_end(sh):
     assert later.body == b"line 2\nline 3\n"
 
 
+def test_one_follower_too_many_is_told(sh):
+    assert sh.start_task("echo begun; exec sleep 1000").status == 202
+    followers = []
+
+    def follow():
+        connection = harness.UnixConnection(sh.daemon.socket, 20)
+        connection.request("GET", f"{sh.path}/task/log?follow=1")
+        answer = connection.getresponse()
+        if answer.status == 200:
+            assert answer.readline() == b"begun\n"
+            followers.append((connection, answer))
+        return answer
+    for _ in range(16):
+        assert follow().status == 200
+    refused = follow()
+    assert refused.status == 503 and b"16 clients follow" in refused.read()
+    for connection, answer in followers[:8]:
+        answer.close()
+        connection.close()
+    del followers[:8]
+    for _ in range(8):
+        harness.wait_for(lambda: follow().status == 200, 10, "a place for one more")
+    assert sh.daemon.call("DELETE", f"{sh.path}/task").status == 200
+    for connection, answer in followers:
+        assert answer.read() == b"", "each of the others sees the end"
+        connection.close()
+
+
 def test_a_silent_task_outlives_the_inactivity_limit(make_daemon):
     daemon = make_daemon(default_agent="sh", inactivity_ms=1000, task_check_ms=300)
     sandbox = daemon.sandbox("silent")
