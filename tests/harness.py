@@ -343,10 +343,16 @@ class Sandbox:
 
     def connect(self, host, port=443, family=socket.AF_INET, address=None, timeout=20):
         """A TCP connection from inside the sandbox; the name is resolved by its own DNS."""
+        return self.connect_many(1, host, port, family, address, timeout)[0]
+
+    def connect_many(self, count, host, port=443, family=socket.AF_INET, address=None, timeout=20):
         network = self.network()
         try:
             def work():
                 target = address or resolve(host, family)
+                return [one(target) for _ in range(count)]
+
+            def one(target):
                 sock = socket.socket(family, socket.SOCK_STREAM)
                 sock.settimeout(timeout)
                 sock.connect((target, port))

@@ -22,9 +22,6 @@
 /* Requests that we answer ourselves need no upstream, so that a client which sends without end
  * could keep a turn going for ever: after so many the others have theirs. */
 #define REQUESTS_PER_TURN 8
-/* What an idle connection may keep of its buffers. */
-#define KEPT_BYTES (32 * 1024)
-
 static void on_handle_closed(uv_handle_t *handle)
 {
     struct egress_conn *conn = handle->data;
@@ -34,6 +31,29 @@ static void on_handle_closed(uv_handle_t *handle)
     buf_free(&conn->out);
     egress_sandbox_unref(conn->sandbox);
     free(conn);
+}
+
+static size_t large(const struct buf *buf)
+{
+    return buf->capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES ? buf->capacity : 0;
+}
+
+static void count_bytes(struct egress_conn *conn)
+{
+    size_t bytes = 0;
+    if (conn->phase != CONN_CLOSED)
+        bytes = large(&conn->in) + large(&conn->out);
+    if (conn->request.exchange)
+        bytes += egress_exchange_large_bytes(conn->request.exchange);
+    egress_sandbox_count_bytes(conn->sandbox, conn->counted_bytes, bytes);
+    conn->counted_bytes = bytes;
+}
+
+size_t conn_queue_max(struct egress_conn *conn)
+{
+    count_bytes(conn);
+    return egress_sandbox_is_full(conn->sandbox) ? LIMIT_EGRESS_TIGHT_QUEUE_BYTES
+                                                 : LIMIT_EGRESS_QUEUE_BYTES;
 }
 
 void conn_close(struct egress_conn *conn)
@@ -46,6 +66,7 @@ void conn_close(struct egress_conn *conn)
     }
     conn->phase = CONN_CLOSED;
     conn_request_clear(&conn->request);
+    count_bytes(conn);
     uv_poll_stop(&conn->poll);
     if (conn->finish == FINISH_RESET) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};
@@ -130,9 +151,9 @@ static void begin_head(struct egress_conn *conn)
     conn->finish = FINISH_NONE;
     conn->has_head_bytes = false;
     conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_KEEP_ALIVE_MS));
-    if (conn->out.capacity > KEPT_BYTES)
+    if (conn->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
         buf_free(&conn->out);
-    if (conn->in.capacity > KEPT_BYTES && conn->in.len == conn->in_used) {
+    if (conn->in.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES && conn->in.len == conn->in_used) {
         buf_free(&conn->in);
         conn->in_used = 0;
     }
@@ -150,6 +171,18 @@ static bool has_input(const struct egress_conn *conn)
     return conn->in_used < conn->in.len;
 }
 
+/* A long head needs a large buffer. */
+static bool may_grow_head(struct egress_conn *conn)
+{
+    if (conn->in.len - conn->in_used <= conn_queue_max(conn))
+        return true;
+    struct refusal refusal;
+    refuse_with(503, "too many bytes of this sandbox's requests and answers wait to be taken",
+                &refusal);
+    conn_answer_refusal(conn, &refusal, "refused");
+    return false;
+}
+
 /* Uses what was read. Returns true when more may be read. */
 static bool use_input(struct egress_conn *conn)
 {
@@ -161,7 +194,7 @@ static bool use_input(struct egress_conn *conn)
             conn->has_head_bytes = true;
             conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_HEAD_MS));
         }
-        return conn_take_head(conn) == HTTP1_MORE;
+        return conn_take_head(conn) == HTTP1_MORE && may_grow_head(conn);
     case CONN_EXCHANGE:
         conn_feed_body(conn);
         return conn->request.exchange && !conn->request.body.is_done && !has_input(conn);
@@ -233,7 +266,7 @@ static bool flush(struct egress_conn *conn)
         return false;
     }
     struct conn_request *request = &conn->request;
-    if (request->is_paused && request->exchange && conn->out.len < LIMIT_EGRESS_QUEUE_BYTES / 2) {
+    if (request->is_paused && request->exchange && conn->out.len < conn_queue_max(conn) / 2) {
         request->is_paused = false;
         egress_exchange_resume(request->exchange);
     }
@@ -266,6 +299,7 @@ void conn_turn(struct egress_conn *conn)
         if (conn->phase == CONN_CLOSED)
             return;
     }
+    count_bytes(conn);
     update_poll(conn);
 }
 
@@ -319,7 +353,10 @@ static int conn_open_tls(struct egress_conn *conn)
 static int conn_init(struct egress_conn *conn)
 {
     int on = 1;
+    int bytes = LIMIT_EGRESS_SOCKET_BYTES;
     setsockopt(conn->fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+    setsockopt(conn->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     if (conn->is_tls && conn_open_tls(conn))
         return -ENOMEM;
     if (uv_poll_init_socket(conn->egress->loop, &conn->poll, conn->fd))

@@ -79,6 +79,7 @@ struct egress_conn {
     bool input_ended;
     bool has_head_bytes; /* the clock for the head runs */
     size_t lingered_bytes;
+    size_t counted_bytes; /* told to the sandbox */
     struct buf in;
     size_t in_used;
     struct buf out;
@@ -92,6 +93,8 @@ void conn_ask_turn(struct egress_conn *conn); /* soon, from the loop */
 void conn_close(struct egress_conn *conn);    /* with FINISH_RESET: by a TCP reset */
 void conn_set_deadline(struct egress_conn *conn, int64_t ms);
 void conn_touch(struct egress_conn *conn); /* bytes moved: the idle clock starts anew */
+/* How many bytes may wait in one direction, by what the whole sandbox holds. */
+size_t conn_queue_max(struct egress_conn *conn);
 
 /* conn_io.c */
 enum conn_io { CONN_IO_DONE, CONN_IO_WAIT, CONN_IO_END, CONN_IO_FAILED };

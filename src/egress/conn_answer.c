@@ -222,7 +222,7 @@ static bool on_body(void *ctx, const char *data, size_t len)
 {
     struct egress_conn *conn = ctx;
     struct conn_request *request = &conn->request;
-    if (conn->out.len - conn->out_used >= LIMIT_EGRESS_QUEUE_BYTES) {
+    if (conn->out.len - conn->out_used >= conn_queue_max(conn)) {
         request->is_paused = true;
         return false;
     }

@@ -95,6 +95,8 @@ enum conn_io conn_flush(struct egress_conn *conn)
     }
     buf_clear(&conn->out);
     conn->out_used = 0;
+    if (egress_sandbox_is_full(conn->sandbox) && conn->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
+        buf_free(&conn->out);
     return CONN_IO_DONE;
 }
 

@@ -352,8 +352,9 @@ void conn_feed_body(struct egress_conn *conn)
             conn_fail(conn, 400, err.message, "client");
             return;
         }
-        size_t taken =
-            body_len ? egress_exchange_write(request->exchange, data + used, body_len) : 0;
+        size_t taken = body_len ? egress_exchange_write(request->exchange, data + used, body_len,
+                                                        conn_queue_max(conn))
+                                : 0;
         http1_body_take(&request->body, taken);
         conn->in_used += (size_t)used + taken;
         request->bytes_out += taken;

@@ -50,6 +50,10 @@ void egress_conn_close_all(struct egress_sandbox *sandbox);
 struct egress_conn;
 void egress_sandbox_add_conn(struct egress_sandbox *sandbox, struct egress_conn *conn);
 void egress_sandbox_remove_conn(struct egress_sandbox *sandbox, struct egress_conn *conn);
+/* Large buffers that the sandbox's connections hold: a connection tells its share when it changes.
+ * True when they are at the limit: then only small ones may be filled. */
+void egress_sandbox_count_bytes(struct egress_sandbox *sandbox, size_t before, size_t now);
+bool egress_sandbox_is_full(const struct egress_sandbox *sandbox);
 size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox);
 /* Calls back for each; the callback may remove the one it is given, and no other. */
 void egress_sandbox_each_conn(struct egress_sandbox *sandbox, void (*found)(struct egress_conn *));

@@ -28,6 +28,7 @@ struct egress_sandbox {
     struct sandbox_port ports[2];
     struct egress_dns *dns;
     bool is_detached;
+    size_t buffer_bytes;
     size_t conn_count;
     struct egress_conn *conns[LIMIT_EGRESS_CONNECTIONS];
 };
@@ -54,6 +55,17 @@ const char *egress_sandbox_name(const struct egress_sandbox *sandbox)
 const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox)
 {
     return sandbox->boot_id;
+}
+
+void egress_sandbox_count_bytes(struct egress_sandbox *sandbox, size_t before, size_t now)
+{
+    assert(sandbox->buffer_bytes >= before);
+    sandbox->buffer_bytes += now - before;
+}
+
+bool egress_sandbox_is_full(const struct egress_sandbox *sandbox)
+{
+    return sandbox->buffer_bytes >= LIMIT_EGRESS_SANDBOX_BYTES;
 }
 
 size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox)

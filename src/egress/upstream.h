@@ -66,8 +66,12 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
                           const struct egress_exchange_events *events, void *ctx,
                           struct egress_exchange **ret, struct err *err);
 
-/* Gives bytes of the request's body. Returns how many were taken (0: wait for writable). */
-size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len);
+/* Gives bytes of the request's body, of which at most `most` may wait (LIMIT_EGRESS_QUEUE_BYTES or
+ * less). Returns how many were taken; fewer than given: wait for writable. */
+size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len,
+                             size_t most);
+/* Its buffers that are larger than LIMIT_EGRESS_OWN_BUFFER_BYTES. */
+size_t egress_exchange_large_bytes(const struct egress_exchange *exchange);
 void egress_exchange_write_end(struct egress_exchange *exchange);
 void egress_exchange_resume(struct egress_exchange *exchange); /* after body returned false */
 void egress_exchange_cancel(struct egress_exchange *exchange); /* no callback comes any more */

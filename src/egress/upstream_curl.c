@@ -101,6 +101,8 @@ size_t upstream_on_read(char *data, size_t size, size_t count, void *ctx)
         memcpy(data, exchange->out.data + exchange->out_used, len);
     exchange->out_used += len;
     if (exchange->out_used == exchange->out.len) {
+        if (exchange->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
+            buf_free(&exchange->out);
         buf_clear(&exchange->out);
         exchange->out_used = 0;
     }
@@ -122,9 +124,10 @@ static void send_on(struct egress_exchange *exchange)
     defer(exchange);
 }
 
-size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len)
+size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len,
+                             size_t most)
 {
-    size_t room = exchange->out.max - exchange->out.len;
+    size_t room = most > exchange->out.len ? most - exchange->out.len : 0;
     size_t taken = len < room ? len : room;
     if (taken && buf_append(&exchange->out, data, taken))
         taken = 0;
@@ -133,6 +136,16 @@ size_t egress_exchange_write(struct egress_exchange *exchange, const char *data,
     if (taken)
         send_on(exchange);
     return taken;
+}
+
+size_t egress_exchange_large_bytes(const struct egress_exchange *exchange)
+{
+    size_t bytes = 0;
+    if (exchange->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
+        bytes += exchange->out.capacity;
+    if (exchange->lines.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
+        bytes += exchange->lines.capacity;
+    return bytes;
 }
 
 void egress_exchange_write_end(struct egress_exchange *exchange)

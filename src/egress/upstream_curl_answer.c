@@ -76,7 +76,7 @@ static size_t deliver_head(struct egress_exchange *exchange, size_t used)
         upstream_watch_tls_end(exchange))
         return fail(exchange, "the end of the upstream's answer could not be watched");
     exchange->events->head(exchange->ctx, status, reason, headers, (size_t)count);
-    buf_clear(&exchange->lines);
+    buf_free(&exchange->lines);
     if (status >= 200)
         exchange->phase = EXCHANGE_BODY;
     return exchange->is_cancelled ? 0 : used;
@@ -91,7 +91,7 @@ size_t upstream_on_header(char *line, size_t size, size_t count, void *ctx)
         return 0;
     exchange->line_bytes += len;
     if (exchange->line_bytes > LIMIT_EGRESS_ANSWER_HEAD_BYTES)
-        return fail(exchange, "the head of the upstream's answer is larger than 256 KiB");
+        return fail(exchange, "the head of the upstream's answer is larger than 64 KiB");
     if (len < 2 || line[len - 1] != '\n' || line[len - 2] != '\r' || memchr(line, '\0', len))
         return fail(exchange, "the upstream's answer has a malformed head");
     if (len == 2)

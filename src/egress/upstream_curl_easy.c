@@ -69,6 +69,7 @@ static CURLcode on_ssl_context(CURL *easy, void *context, void *ctx)
     (void)easy;
     (void)ctx;
     SSL_CTX_set_info_callback(context, on_ssl_info);
+    SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
     return CURLE_OK;
 }
 
@@ -184,6 +185,7 @@ static void set_body(struct egress_exchange *exchange, const struct egress_reque
         curl_easy_setopt(easy, CURLOPT_UPLOAD, 1L);
         curl_easy_setopt(easy, CURLOPT_READFUNCTION, upstream_on_read);
         curl_easy_setopt(easy, CURLOPT_READDATA, exchange);
+        curl_easy_setopt(easy, CURLOPT_UPLOAD_BUFFERSIZE, 16384L); /* one TLS record, not 64 KiB */
         curl_easy_setopt(easy, CURLOPT_INFILESIZE_LARGE,
                          is_chunked ? (curl_off_t)-1 : (curl_off_t)request->body_length);
     }

@@ -126,9 +126,20 @@
 /* Chunk extensions and trailers of a request body between two bytes of the body. */
 #define LIMIT_EGRESS_CHUNK_OVERHEAD (8 * 1024)
 /* Heads of one upstream answer, its interim ones included, and its trailers. */
-#define LIMIT_EGRESS_ANSWER_HEAD_BYTES (256 * 1024)
+#define LIMIT_EGRESS_ANSWER_HEAD_BYTES (64 * 1024)
 /* Bytes of one exchange that wait in egress, per direction; what is more stays in the sockets. */
 #define LIMIT_EGRESS_QUEUE_BYTES (128 * 1024)
+/* The same in a sandbox that is at its limit below: enough to go on with. */
+#define LIMIT_EGRESS_TIGHT_QUEUE_BYTES (8 * 1024)
+/* A buffer up to this size is a connection's own; what is larger counts for the sandbox. */
+#define LIMIT_EGRESS_OWN_BUFFER_BYTES (32 * 1024)
+/* All larger buffers of one sandbox: 64 slow readers with full queues. Beyond it each connection
+ * has LIMIT_EGRESS_TIGHT_QUEUE_BYTES. With LIMIT_EGRESS_CONNECTIONS, some 150 KiB each for TLS and
+ * HTTP both ways, a sandbox holds at most some 64 MiB of egress. */
+#define LIMIT_EGRESS_SANDBOX_BYTES (16 * 1024 * 1024)
+/* What the kernel holds of a sandbox's connection each way (it doubles the figure); left alone it
+ * would give megabytes, for which nobody's limit counts. */
+#define LIMIT_EGRESS_SOCKET_BYTES (128 * 1024)
 /* Headers that a rule sets, and secrets in them. */
 #define LIMIT_EGRESS_SET_HEADERS 32
 /* A TLS handshake, and a request's head from its first byte to its last. */
@@ -149,7 +160,7 @@
 #define LIMIT_DNS_CONNECTIONS 32
 #define LIMIT_DNS_IDLE_MS 10000
 /* Connections to 80 and 443 of one sandbox at once; more wait in the backlog. */
-#define LIMIT_EGRESS_CONNECTIONS 512
+#define LIMIT_EGRESS_CONNECTIONS 256
 
 /* Files of a policy's folder, and secrets that one policy names; a secret is a token or a key. */
 #define LIMIT_POLICY_FILES 64

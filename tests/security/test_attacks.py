@@ -5,6 +5,7 @@ sandbox's network namespace.
 """
 import os
 import re
+import socket
 import ssl
 import threading
 import time
@@ -183,3 +184,90 @@ def test_b15_egress_killed_in_a_request_leaves_an_error_and_then_serves(egress_b
     with egress_box.connect_tls("evil.test") as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
         assert u.read_answer(sock)[0] == 403
+
+
+def stalled_answer(_server, sock, _request):
+    sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n")
+    sock.sendall(bytes(1 << 22))  # nobody reads it; ends when the sandbox hangs up
+
+
+def stalled_body(server, _sock, _request):
+    server.released.wait(120)
+
+
+stalled_body.reads_body = True  # by itself, that is never
+CONNECTIONS = 256  # LIMIT_EGRESS_CONNECTIONS
+STALLED = {  # what is sent, and the MiB that egress may grow by
+    "answers that are not read": (b"GET /stalled-answer HTTP/1.1\r\n" + H + b"\r\n", 64),
+    "bodies that are not taken": (b"POST /stalled-body HTTP/1.1\r\n" + H +
+                                  b"Content-Length: 1073741824\r\n\r\n" + bytes(1 << 20), 56),
+    "heads without an end": (b"GET /x HTTP/1.1\r\n" + H + b"".join(
+        b"X-%d: %s\r\n" % (i, b"a" * 4000) for i in range(15)), 26),
+}
+
+
+@pytest.fixture
+def small_socket_buffers(namespace):
+    """What egress cannot send waits in egress, not in the kernel's megabytes."""
+    def set_to(text):
+        with open("/proc/sys/net/ipv4/tcp_wmem", "r+", encoding="ascii") as file:
+            before = file.read()
+            file.seek(0)
+            file.write(text)
+        return before
+    before = harness.in_namespace(namespace.fd, lambda: set_to("4096 16384 65536"))
+    yield
+    harness.in_namespace(namespace.fd, lambda: set_to(before))
+
+
+@pytest.mark.parametrize("raw, mib", STALLED.values(), ids=STALLED.keys())
+def test_d7_stalled_connections_hold_little_of_egress(egress_box, server, small_socket_buffers, raw, mib):
+    """As many as a sandbox may have: what they hold is bounded, and a neighbour is served."""
+    server.routes.update({"/stalled-answer": stalled_answer, "/stalled-body": stalled_body})
+    server.released = threading.Event()
+    neighbour = egress_box.daemon.sandbox("egress-neighbour")
+    neighbour.exec("/bin/true")
+    egress = egress_box.daemon.pid_of("paddock-egress")
+    before = memory_kib(egress)
+    context = ssl.create_default_context(cafile=egress_box.ca())
+    socks = [context.wrap_socket(plain, server_hostname="u.test")
+             for plain in egress_box.connect_many(CONNECTIONS, "u.test")]
+    fill(socks, raw)
+    sizes = []
+
+    def is_steady():
+        sizes.append(memory_kib(egress))
+        return len(sizes) > 20 and sizes[-1] == sizes[-20]
+    harness.wait_for(is_steady, 60, "no more growth", interval=0.1)
+    assert max(sizes) - before < mib * 1024
+    with neighbour.connect_tls("u.test") as sock:
+        sock.sendall(b"GET /served HTTP/1.1\r\n" + H + b"\r\n")
+        assert u.read_answer(sock)[0] == 200
+    server.released.set()
+    for sock in socks:
+        sock.close()
+    neighbour.remove()
+
+
+def fill(socks, raw):
+    """Sends to all until none takes any more for a second."""
+    left = {sock: memoryview(raw) for sock in socks}
+    for sock in socks:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 16)
+        sock.setblocking(False)
+    moved = time.monotonic()
+    while left and time.monotonic() - moved < 1:
+        for sock in list(left):
+            try:
+                left[sock] = left[sock][sock.send(left[sock][:16384]):]
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                continue
+            except OSError:  # it was answered and closed
+                left[sock] = b""
+            moved = time.monotonic()
+            if not left[sock]:
+                del left[sock]
+
+
+def memory_kib(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid}/status").read()).group(1))

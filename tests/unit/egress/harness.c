@@ -41,9 +41,10 @@ static int plain_port;
 /* --- the sandbox table and the secrets, stand-ins --- */
 
 struct egress_sandbox {
-    int unused;
+    size_t buffer_bytes;
 };
 static struct egress_sandbox sandbox;
+atomic_bool harness_sandbox_is_full;
 
 struct egress_sandbox *egress_sandbox_ref(struct egress_sandbox *one)
 {
@@ -77,6 +78,17 @@ void egress_sandbox_each_conn(struct egress_sandbox *one, void (*found)(struct e
 {
     (void)one;
     (void)found;
+}
+
+void egress_sandbox_count_bytes(struct egress_sandbox *one, size_t before, size_t now)
+{
+    assert(one->buffer_bytes >= before);
+    one->buffer_bytes += now - before;
+}
+bool egress_sandbox_is_full(const struct egress_sandbox *one)
+{
+    (void)one;
+    return atomic_load(&harness_sandbox_is_full);
 }
 
 const struct secret *egress_secret(void *egress, const char *name)

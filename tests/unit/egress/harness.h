@@ -26,8 +26,9 @@ void upstream_say(struct upstream_call *call, const char *text);
 bool upstream_read(struct upstream_call *call, char *ret, size_t len);
 void upstream_cut(struct upstream_call *call); /* closes TCP without close_notify */
 
-extern atomic_int upstream_requests; /* heads seen */
-extern atomic_int upstream_broken;   /* connections that egress ended in mid request */
+extern atomic_bool harness_sandbox_is_full; /* as if its connections held all they may */
+extern atomic_int upstream_requests;        /* heads seen */
+extern atomic_int upstream_broken;          /* connections that egress ended in mid request */
 
 /* A client in the sandbox. */
 struct client {

@@ -612,6 +612,24 @@ static void test_a_half_closed_client_is_answered(void)
     client_close(&client);
 }
 
+/* At the sandbox's limit everything still arrives, whole, but a head that needs a large buffer. */
+static void test_a_full_sandbox_is_served_with_small_buffers(void)
+{
+    static char request[40000];
+    struct client client;
+    int len = snprintf(request, sizeof(request), "GET /ok/length HTTP/1.1\r\nHost: u.test\r\nX: ");
+    memset(request + len, 'a', sizeof(request) - (size_t)len);
+    atomic_store(&harness_sandbox_is_full, true);
+    test_bodies_arrive_whole();
+    test_memory_stays_flat();
+    assert(client_open(&client, "u.test"));
+    client_send(&client, request, sizeof(request));
+    assert(client_read_all(&client, answer, sizeof(answer)) == CLIENT_CLEAN);
+    assert(strstr(answer, "HTTP/1.1 503 ") == answer && strstr(answer, "connection: close"));
+    client_close(&client);
+    atomic_store(&harness_sandbox_is_full, false);
+}
+
 /* Many at once: each its own answer. */
 static void test_many_clients_at_once(void)
 {
@@ -652,6 +670,7 @@ int main(void)
     test_a_gone_client_cancels();
     test_slow_heads_are_cut_off_and_hold_up_nobody();
     test_a_half_closed_client_is_answered();
+    test_a_full_sandbox_is_served_with_small_buffers();
     test_many_clients_at_once();
     test_a_stalled_stream_ends_as_an_error();
     test_a_client_that_does_not_read_is_cut_off();
