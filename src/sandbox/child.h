@@ -78,7 +78,9 @@ int child_mount(int dir_fd, const char *name, const char *type, unsigned long fl
                 const char *options, struct err *err);
 int child_bind(const char *source, int dir_fd, const char *path, uint64_t attributes,
                struct err *err);
-int child_mount_dev(int root_fd, struct err *err);
+/* A tmpfs for all users, of at most so many bytes; 0: half of the machine's memory. */
+int child_mount_memory(int dir_fd, const char *name, int64_t max_bytes, struct err *err);
+int child_mount_dev(int root_fd, int64_t memory_bytes, struct err *err); /* limit; 0: none */
 int child_mount_proc(int root_fd, struct err *err);
 int child_mask_proc(int root_fd, struct err *err); /* after what must be written there */
 int child_enter_root(int root_fd, struct err *err);

@@ -221,7 +221,7 @@ static int build_root(const struct child_jail *child, struct err *err)
     if (result == 0 && !is_build)
         result = child_mask_proc(root, err);
     if (result == 0)
-        result = child_mount_dev(root, err);
+        result = child_mount_dev(root, child->start->memory_bytes, err);
     if (result == 0)
         result = attach_folders(child, root, err);
     return result < 0 ? result : TAKE_FD(root);

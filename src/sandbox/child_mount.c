@@ -2,6 +2,7 @@
  * Set-up child; allocates nothing. Invariant: below a new root no path is resolved by name through
  * more than one component that an agent could have replaced. */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -76,6 +77,17 @@ int child_bind(const char *source, int dir_fd, const char *path, uint64_t attrib
     return child_attach(tree, dir_fd, path, err);
 }
 
+/* What is in a tmpfs is memory of the control group that nothing can reclaim: without a cap below
+ * its limit the files alone would fill it, and the next program, or init, would be killed for it.
+ */
+int child_mount_memory(int dir_fd, const char *name, int64_t max_bytes, struct err *err)
+{
+    char options[64] = "mode=1777";
+    if (max_bytes) /* else the kernel's own: half of the machine's memory */
+        snprintf(options, sizeof(options), "mode=1777,size=%" PRId64, max_bytes);
+    return child_mount(dir_fd, name, "tmpfs", MS_NODEV, options, err);
+}
+
 static int make_device(int dev_fd, const char *name, struct err *err)
 {
     char source[32];
@@ -98,7 +110,7 @@ static int make_links(int dev_fd, struct err *err)
     return 0;
 }
 
-int child_mount_dev(int root_fd, struct err *err)
+int child_mount_dev(int root_fd, int64_t memory_bytes, struct err *err)
 {
     static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
     int result = child_mount(root_fd, "dev", "tmpfs", MS_NOEXEC, "mode=0755,size=64k", err);
@@ -115,7 +127,7 @@ int child_mount_dev(int root_fd, struct err *err)
         result = child_mount(dev, "pts", "devpts", MS_NOEXEC,
                              "newinstance,ptmxmode=0666,mode=0620,gid=5", err);
     if (result == 0)
-        result = child_mount(dev, "shm", "tmpfs", MS_NODEV, "mode=1777", err);
+        result = child_mount_memory(dev, "shm", memory_bytes / 4, err);
     return result;
 }
 

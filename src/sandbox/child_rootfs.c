@@ -1,7 +1,6 @@
 /* The mounts of an instance: image and upper layer as one overlay, the workspace, the task folder,
  * /proc, /dev, /tmp. Set-up child; allocates nothing. */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
@@ -45,17 +44,9 @@ static int mount_workspace(const struct child_instance *child, int root_fd, stru
     return workspace < 0 ? workspace : attach_folder(child->task_fd, workspace, "task", err);
 }
 
-static int mount_tmp(const struct child_instance *child, int root_fd, struct err *err)
-{
-    char options[64] = "mode=1777";
-    int64_t memory = child->start->limits.memory_bytes;
-    if (memory) /* it is memory: half of what there is, as a tmpfs has by default */
-        snprintf(options, sizeof(options), "mode=1777,size=%" PRId64, memory / 2);
-    return child_mount(root_fd, "tmp", "tmpfs", MS_NODEV, options, err);
-}
-
 int child_build_rootfs(const struct child_instance *child, struct err *err)
 {
+    int64_t memory = child->start->limits.memory_bytes;
     cleanup_fd int scratch = child_open_root(err);
     int result = scratch < 0 ? scratch : mount_overlay(child, scratch, err);
     if (result < 0)
@@ -73,9 +64,9 @@ int child_build_rootfs(const struct child_instance *child, struct err *err)
     if (result == 0)
         result = child_hide_boot_id(root, child->start->boot_id, err);
     if (result == 0)
-        result = child_mount_dev(root, err);
+        result = child_mount_dev(root, memory, err);
     if (result == 0)
-        result = mount_tmp(child, root, err);
+        result = child_mount_memory(root, "tmp", memory / 2, err);
     return result < 0 ? result : TAKE_FD(root);
 }
 

@@ -241,3 +241,16 @@ def test_state_is_for_its_owner_alone(sh_daemon):
     assert os.stat(sh_daemon.state / "ca.key").st_mode & 0o777 == 0o600
     assert os.stat(sh_daemon.socket).st_mode & 0o007 == 0
     assert harness.run("openssl", "x509", "-in", sh_daemon.state / "ca.crt", "-noout").returncode == 0
+
+
+def test_files_in_memory_leave_room_for_programs(make_daemon):
+    daemon = make_daemon(default_agent="sh",
+                         limits={"memory_mib": 256, "cpus": 2, "pids": 256})
+    box = daemon.sandbox("memory-files")
+    boot_id = box.exec("/bin/cat", "/proc/sys/kernel/random/boot_id")["stdout"]
+    filled = box.sh("cat /dev/zero > /tmp/full; cat /dev/zero > /dev/shm/full; "
+                    "stat -c %s /tmp/full /dev/shm/full")
+    assert filled["stdout"].split() == [str(128 << 20), str(64 << 20)], filled
+    assert filled["stderr"].count("No space left on device") == 2, filled
+    assert box.exec("/usr/bin/perl", "-e", "print length('x' x (16 << 20))")["stdout"] == str(16 << 20)
+    assert box.exec("/bin/cat", "/proc/sys/kernel/random/boot_id")["stdout"] == boot_id
