@@ -3,6 +3,7 @@
  * open files: whatever it reads or writes comes from here as a descriptor. Its requests go to
  * dispatch.c.
  */
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -63,4 +64,14 @@ void reply_status(struct supervisor *supervisor, struct reply reply, enum ipc_st
     vsnprintf(body.text, sizeof(body.text), format, args);
     va_end(args);
     reply_send(supervisor, reply, IPC_STATUS, &body, NULL, 0);
+}
+
+void reply_failure(struct supervisor *supervisor, struct reply reply, int result, const char *why)
+{
+    struct err room = {0};
+    bool is_full = state_check_room(supervisor, &room) < 0;
+    bool is_told =
+        is_full || result == -EAGAIN || result == -EBUSY || result == -ENOSPC || result == -EDQUOT;
+    reply_status(supervisor, reply, is_told ? IPC_STATUS_UNAVAILABLE : IPC_STATUS_FAILED, "%s",
+                 is_full ? room.message : why);
 }

@@ -170,11 +170,13 @@ void images_build(struct supervisor *supervisor, struct reply reply, const char 
                      : images_try_build(supervisor, reply, name, is_rebuild, &err);
     if (result == 0)
         return;
-    enum ipc_status status = result == -ENOENT   ? IPC_STATUS_NOT_FOUND
-                             : result == -EINVAL ? IPC_STATUS_BAD_REQUEST
-                                                 : IPC_STATUS_FAILED;
     log_error("image %s: %s", name, err.message);
-    reply_status(supervisor, reply, status, "%s", err.message);
+    if (result == -ENOENT)
+        reply_status(supervisor, reply, IPC_STATUS_NOT_FOUND, "%s", err.message);
+    else if (result == -EINVAL)
+        reply_status(supervisor, reply, IPC_STATUS_BAD_REQUEST, "%s", err.message);
+    else
+        reply_failure(supervisor, reply, result, err.message);
 }
 
 static const struct sandbox *images_user(const struct supervisor *supervisor, const char *name)

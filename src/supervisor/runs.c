@@ -89,9 +89,10 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
     runs_group_name(number, name);
     struct sandbox_group group = {-1, -1, -1};
     struct err err = {0};
-    if (sandbox_group_create(supervisor->host, sandbox->meta.name, name, &group, &err) < 0) {
+    int result = sandbox_group_create(supervisor->host, sandbox->meta.name, name, &group, &err);
+    if (result < 0) {
         log_error("sandbox=%s %s", sandbox->meta.name, err.message);
-        reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
+        reply_failure(supervisor, op->reply, result, err.message);
         return;
     }
     if (op->is_clone && !sandbox->meta.is_cloning) {
@@ -445,6 +446,6 @@ void runs_diff(struct supervisor *supervisor, struct reply reply, const struct m
         return;
     }
     log_error("sandbox=%s %s", sandbox->meta.name, err.message);
-    reply_status(supervisor, reply, IPC_STATUS_FAILED, "%s", err.message);
+    reply_failure(supervisor, reply, result, err.message);
     free(run);
 }

@@ -86,6 +86,9 @@ struct reply {
 };
 void reply_status(struct supervisor *supervisor, struct reply reply, enum ipc_status status,
                   const char *format, ...) __attribute__((format(printf, 4, 5)));
+/* Why something was not done, `result` being its errno. What passes, or what the user can cure (a
+ * disk that is full by now, whatever failed of it), is told with its reason; else it is a 500. */
+void reply_failure(struct supervisor *supervisor, struct reply reply, int result, const char *why);
 void reply_send(struct supervisor *supervisor, struct reply reply, enum ipc_type type,
                 const void *body, const int *fds, size_t fd_count);
 

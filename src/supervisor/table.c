@@ -183,13 +183,6 @@ enum op_step {
     OP_GONE,  /* the sandbox is gone, and its queue */
 };
 
-/* What passes, or what the user can cure, is told with its reason. */
-static enum ipc_status op_status(int result)
-{
-    bool is_told = result == -EAGAIN || result == -EBUSY || result == -ENOSPC || result == -EDQUOT;
-    return is_told ? IPC_STATUS_UNAVAILABLE : IPC_STATUS_FAILED;
-}
-
 /* Starts the instance for the operation. */
 static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
 {
@@ -202,7 +195,7 @@ static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
     if (result == 0)
         return OP_WAITS;
     log_error("sandbox=%s cannot be started: %s", sandbox->meta.name, err.message);
-    op_refuse(sandbox, op, op_status(result), err.message);
+    reply_failure(sandbox->supervisor, op->reply, result, err.message);
     return OP_DONE;
 }
 
@@ -270,8 +263,9 @@ static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op
     if (sandbox->base_jail)
         return OP_WAITS;
     struct err err = {0};
-    if (table_discard(sandbox, &err) < 0) {
-        op_refuse(sandbox, op, IPC_STATUS_FAILED, err.message);
+    int result = table_discard(sandbox, &err);
+    if (result < 0) {
+        reply_failure(supervisor, op->reply, result, err.message);
         return OP_DONE;
     }
     op_refuse(sandbox, op, IPC_STATUS_OK, "");
@@ -336,7 +330,7 @@ void table_refuse_starts(struct sandbox *sandbox, const char *why)
             at = &op->next;
             continue;
         }
-        op_refuse(sandbox, op, IPC_STATUS_FAILED, why);
+        reply_failure(sandbox->supervisor, op->reply, 0, why);
         *at = op->next;
         op_free(op);
     }
@@ -356,8 +350,7 @@ static struct sandbox *table_missing(struct supervisor *supervisor, const char *
             log_error("sandbox=%s %s", name, err.message);
             /* a recipe that is not there or not right: the user can go on only if told */
             bool is_recipe = result == -ENOENT || result == -EINVAL;
-            reply_status(supervisor, op->reply,
-                         is_recipe ? IPC_STATUS_UNAVAILABLE : op_status(result), "%s", err.message);
+            reply_failure(supervisor, op->reply, is_recipe ? -EAGAIN : result, err.message);
         }
         break;
     case OP_TASK:

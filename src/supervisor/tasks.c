@@ -148,7 +148,7 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
         return;
     }
     log_error("sandbox=%s %s", sandbox->meta.name, err.message);
-    reply_status(supervisor, op->reply, IPC_STATUS_FAILED, "%s", err.message);
+    reply_failure(supervisor, op->reply, result, err.message);
     sandbox->task_number = 0;
     sandbox->meta.task = before == TASK_ENDED ? TASK_LOST : before;
     table_save(sandbox);

@@ -198,6 +198,25 @@ def test_a_full_disk_leaves_the_old_state_readable_and_is_told(small_daemon):
     assert daemon.sandbox("new").clone().status == 200
 
 
+def test_a_disk_that_is_full_only_when_written_to_is_told(small_daemon):
+    """Without an inode free the check for room finds room: only the write fails."""
+    daemon, old = small_daemon, small_daemon.sandbox("old")
+    assert old.clone().status == 200
+    harness.run("mount", "-o", "remount,nr_inodes=9000", daemon.state)
+    filler = daemon.state / "filler"
+    filler.mkdir()
+    with pytest.raises(OSError) as error:
+        for number in range(9000):
+            (filler / str(number)).touch()
+    assert error.value.errno == errno.ENOSPC and os.statvfs(daemon.state).f_bfree
+    answers = [old.start_task("true"), daemon.sandbox("new").clone()]
+    for answer in answers:
+        assert answer.status == 503 and "No space left" in answer.text, answers
+    assert [s["name"] for s in daemon.get("/sandboxes").json] == ["old"]
+    harness.run("rm", "-rf", filler)
+    assert old.run_task("echo again")["result"] == "again\n"
+
+
 def test_a_task_that_fills_the_disk_is_told_as_it_ended(small_daemon):
     daemon, sandbox = small_daemon, small_daemon.sandbox("filler")
     assert sandbox.clone().status == 200
