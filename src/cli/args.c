@@ -93,12 +93,13 @@ static enum cli_exit take_verb(struct reader *reader, const char *word)
     return refuse_verb(reader, word, near.best ? second : NULL);
 }
 
-/* HELP, VERSION and URL may stand everywhere. */
+/* HELP and URL may stand everywhere. In front of the verb may stand what its verb takes, whichever
+ * that will be: check_early_options looks then. */
 static bool is_option_of(const struct cli_verb *verb, size_t id)
 {
     if (id == OPTION_HELP || id == OPTION_URL)
         return true;
-    return verb ? (verb->options & (1U << id)) != 0 : id == OPTION_VERSION;
+    return verb ? (verb->options & (1U << id)) != 0 : true;
 }
 
 static enum cli_exit refuse_option(struct reader *reader, const char *word)
@@ -181,6 +182,16 @@ static enum cli_exit read_words(struct reader *reader)
     return CLI_OK;
 }
 
+static enum cli_exit check_early_options(const struct cli *cli, struct err *err)
+{
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (cli->values[i] && !is_option_of(cli->verb, i))
+            return cli_fail(err, CLI_USAGE,
+                            "\"%s\" has no option \"--%s\": see `paddock %s --help`",
+                            cli->verb->name, cli_options[i].name, cli->verb->name);
+    return CLI_OK;
+}
+
 static bool is_name(const char *name)
 {
     return name && name_is_valid(name, strlen(name));
@@ -215,5 +226,6 @@ enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err)
         return status;
     if (!ret->verb)
         return cli_fail(err, CLI_USAGE, "what is to be done? see `paddock --help`");
-    return check_arguments(ret, err);
+    status = check_early_options(ret, err);
+    return status == CLI_OK ? check_arguments(ret, err) : status;
 }

@@ -88,7 +88,8 @@ struct cli {
 
 int cli_main(int argc, char **argv);
 
-/* args.c. CLI_OK, or CLI_USAGE with the reason and the near name that may have been meant. */
+/* args.c. Options stand in front of the verb or behind it. CLI_OK, or CLI_USAGE with the reason and
+ * the near name that may have been meant. */
 enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err);
 /* "image", or what is no verb at all: CLI_USAGE, with the verbs that begin so. */
 enum cli_exit cli_refuse_group(const char *word, struct err *err);

@@ -58,6 +58,12 @@ enum cli_exit cmd_clone(struct cli *cli, struct err *err)
     print_member(json, "stderr");
     if (reply.status == 200)
         return CLI_OK;
+    const char *errors = json_text(json_get(json, "stderr"));
+    if (errors && strstr(errors, "/workspace/repo' already exists"))
+        return cli_fail(err, CLI_FAILED,
+                        "%s has a repository already: clone into a sandbox of another name, or "
+                        "`paddock rm %s` first, which removes its files",
+                        cli->args[0], cli->args[0]);
     return cli_fail(err, CLI_FAILED, "%s: git clone failed (exit %lld)", cli->args[0],
                     (long long)json_integer(json_get(json, "exitCode")));
 }

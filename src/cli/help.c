@@ -39,7 +39,7 @@ static void print_statuses(FILE *out)
 
 static void print_all(FILE *out)
 {
-    fputs("Usage: paddock VERB [OPTION...] [ARGUMENT...]\n\n"
+    fputs("Usage: paddock [OPTION...] VERB [OPTION...] [ARGUMENT...]\n\n"
           "Runs coding agents in sandboxes on this machine.\n\nVerbs:\n",
           out);
     for (size_t i = 0; i < cli_verb_count; i++)

@@ -194,6 +194,11 @@ def test_clone(daemon):
     daemon.on("POST", path, (502, {"exitCode": 128, "stdout": "", "stderr": "fatal: no\n"}))
     result = daemon.run("clone", "a", "https://github.com/o/r")
     assert result.returncode == 1 and b"fatal: no\n" in result.stderr and b"128" in result.stderr
+    daemon.on("POST", path, (502, {"exitCode": 128, "stdout": "", "stderr":
+        "fatal: destination path '/workspace/repo' already exists and is not an empty directory.\n"}))
+    result = daemon.run("clone", "a", "https://github.com/o/r")
+    assert result.returncode == 1 and b"a has a repository already" in result.stderr
+    assert b"`paddock rm a`" in result.stderr
     daemon.on("POST", path, (400, "The URL is not allowed\n"))
     assert b"The URL is not allowed" in daemon.run("clone", "a", "x").stderr
 
@@ -201,7 +206,8 @@ def test_clone(daemon):
 def test_status_diff_log(daemon):
     daemon.on("GET", TASK, (200, {"state": "failed", "error": "why"}))
     assert daemon.run("status", "a").stdout == b"a: failed\nwhy\n"
-    assert json.loads(daemon.run("status", "a", "--json").stdout)["state"] == "failed"
+    for arguments in (("status", "a", "--json"), ("--json", "status", "a")):
+        assert json.loads(daemon.run(*arguments).stdout)["state"] == "failed"
     daemon.on("GET", TASK, (200, {"state": "none"}))
     assert daemon.run("status", "a").stdout == b"a: no task was started here\n"
     daemon.on("GET", "/sandboxes/a/diff", (200, b"diff \xff\x1b[m\n"))
