@@ -127,6 +127,9 @@ static int config_parse_number(const struct config_source *source, const struct 
                       real_allowed ? "a number" : "a whole number",
                       json_type_name(json_type(value)));
     double number = json_real(value);
+    if (number != (double)key->min && key->min == key->max)
+        return REFUSE(source, value, "%s can only be %lld in this version", key->name,
+                      (long long)key->min);
     if (number < (double)key->min || number > (double)key->max)
         return REFUSE(source, value, "%s must be from %lld to %lld", key->name, (long long)key->min,
                       (long long)key->max);

@@ -40,6 +40,7 @@ def own_daemon(folder, namespace):
     ({"limits": {"memory": 1}}, "unknown key limits.memory"),
     ({"policy": "default.json"}, "policy must be an absolute path"),
     ({"limits": {"pids": "many"}}, "limits.pids must be a whole number"),
+    ({"egress_processes": 2}, "egress_processes can only be 1 in this version"),
     ({"listen": ["tcp:0.0.0.0:7300"]}, "put a TLS proxy in front"),
 ])
 def test_a_wrong_configuration_is_refused_with_its_place(own_daemon, config, text):
@@ -103,6 +104,20 @@ def test_without_a_policy_nothing_is_reached_and_the_reason_is_told(make_daemon,
 
 
 # --------------------------------------------------------------------------------- the daemon
+
+
+def test_the_sockets_group_is_that_of_its_setgid_folder(folder, own_daemon):
+    place = folder / "socket-folder"
+    place.mkdir()
+    os.chown(place, 0, 54321)
+    place.chmod(0o2750)
+    daemon = own_daemon("group", listen=[f"unix:{place}/paddock.sock"])
+    daemon.socket = place / "paddock.sock"
+    for _ in range(2):  # and again after a restart
+        daemon.start()
+        there = daemon.socket.stat()
+        assert (there.st_uid, there.st_gid, there.st_mode & 0o7777) == (0, 54321, 0o660)
+        daemon.stop()
 
 
 def test_two_daemons_share_neither_state_nor_socket(sh_daemon, own_daemon):
