@@ -197,13 +197,17 @@ struct base_save {
     struct task_end end;
 };
 
+/* An old one is exchanged: at no time, a loss of power included, is there none. */
 static int base_put_in_place(struct sandbox *sandbox, struct err *err)
 {
     struct supervisor *supervisor = sandbox->supervisor;
-    int result = state_to_trash(supervisor, sandbox->folder_fd, BASE_FOLDER, "base", NULL);
-    if (result < 0 && result != -ENOENT)
-        return err_errno(err, -result, "cannot move the old base.git away");
-    if (renameat(sandbox->folder_fd, BASE_NEW, sandbox->folder_fd, BASE_FOLDER) < 0)
+    int folder = sandbox->folder_fd;
+    int result = renameat2(folder, BASE_NEW, folder, BASE_FOLDER, RENAME_EXCHANGE);
+    if (result < 0 && errno == ENOENT) /* the first clone */
+        result = renameat2(folder, BASE_NEW, folder, BASE_FOLDER, RENAME_NOREPLACE);
+    else if (result == 0)
+        state_to_trash(supervisor, folder, BASE_NEW, "base", NULL); /* else the next clone does */
+    if (result < 0)
         return err_errno(err, errno, "cannot put base.git in its place");
     trash_empty(supervisor);
     sandbox->meta.is_cloned = true;

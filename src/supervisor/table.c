@@ -103,6 +103,8 @@ int table_create(struct supervisor *supervisor, const char *name, struct sandbox
         result = table_agent_image(supervisor, meta.agent, meta.image, err);
     if (result < 0)
         return result;
+    /* sandboxes/ itself is not synced: the sync of the folder, in meta_write, makes its name last
+     * on every file system that state_dir may be on (ext4, xfs, btrfs). */
     if (mkdirat(supervisor->sandboxes_fd, name, 0700) < 0)
         return err_errno(err, errno, "cannot make the folder of sandbox %s", name);
     cleanup_fd int folder =

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -362,6 +363,38 @@ static void test_a_second_clone_that_was_cut_off_changes_no_base(void)
     remove_sandbox("again");
 }
 
+/* The first thing that is moved away from or to base.git. */
+static uint32_t first_move_of_base(int watch)
+{
+    _Alignas(struct inotify_event) char data[4096];
+    ssize_t n = read(watch, data, sizeof(data));
+    const struct inotify_event *event;
+    for (ssize_t at = 0; at < n; at += (ssize_t)(sizeof(*event) + event->len)) {
+        event = (const struct inotify_event *)(const void *)(data + at);
+        if (event->len && strcmp(event->name, "base.git") == 0)
+            return event->mask & (IN_MOVED_FROM | IN_MOVED_TO);
+    }
+    return 0;
+}
+
+static void test_a_second_clone_leaves_no_moment_without_a_base(void)
+{
+    struct fake_instance *init = clone_into("twice");
+    char path[64];
+    snprintf(path, sizeof(path), "/proc/self/fd/%d", table_find(&t.supervisor, "twice")->folder_fd);
+    cleanup_fd int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+    assert(inotify_add_watch(watch, path, IN_MOVED_FROM | IN_MOVED_TO) >= 0);
+    write_file("sandboxes/twice/base.git/old", "");
+    uint64_t id = ask_exec("twice", true);
+    uint64_t number = init_starts(init, IPC_INIT_EXEC);
+    expect(IPC_RUN_STARTED, id, 2);
+    init_ends(init, IPC_INIT_EXEC_ENDED, number);
+    expect(IPC_RUN_ENDED, id, 0);
+    assert(!exists("twice", "/base.git/old") && !exists("twice", "/base.new"));
+    assert(first_move_of_base(watch) == IN_MOVED_TO);
+    remove_sandbox("twice");
+}
+
 static void test_too_many_diffs_at_once_are_refused(void)
 {
     clone_into("diffs");
@@ -494,6 +527,7 @@ int main(void)
     test_a_task_whose_instance_dies_is_lost();
     test_a_cancel_of_a_failed_start_is_answered();
     test_a_second_clone_that_was_cut_off_changes_no_base();
+    test_a_second_clone_leaves_no_moment_without_a_base();
     test_too_many_diffs_at_once_are_refused();
     test_groups_that_empty_late_are_removed();
     test_trash_that_cannot_be_removed_holds_up_no_other();
