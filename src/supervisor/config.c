@@ -8,15 +8,17 @@
 #include <fcntl.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "ipc/messages.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/name.h"
 #include "util/near.h"
 #include "json/json.h"
 
-enum key_type { KEY_PATH, KEY_TEXT, KEY_NAME, KEY_INTEGER, KEY_THOUSANDTHS, KEY_LISTEN, KEY_VARS };
+enum key_type { KEY_PATH, KEY_PROXY, KEY_NAME, KEY_INTEGER, KEY_THOUSANDTHS, KEY_LISTEN, KEY_VARS };
 
 struct config_key {
     const char *name; /* "key" or "group.key" */
@@ -42,7 +44,7 @@ static const struct config_key config_keys[] = {
      .describe = "one file of mode 0600 per secret"},
     {"recipes_dir", KEY_PATH, AT(recipes_dir), .text = "@/images",
      .describe = "a folder per image and agent"},
-    {"upstream_proxy", KEY_TEXT, AT(upstream_proxy), .text = "",
+    {"upstream_proxy", KEY_PROXY, AT(upstream_proxy), .text = "",
      .describe = "http://HOST:PORT of a proxy in front of egress"},
     {"ids.base", KEY_INTEGER, AT(ids_base), 65536, UINT32_MAX - 65535LL, .number = 1879048192,
      .describe = "first of the user ids that instances lease"},
@@ -101,6 +103,28 @@ static int config_set_text(char **at, const char *text)
     return 0;
 }
 
+static bool config_is_port(const char *text)
+{
+    size_t len = strlen(text);
+    if (len == 0 || len > 5 || strspn(text, "0123456789") != len)
+        return false;
+    long number = strtol(text, NULL, 10);
+    return number >= 1 && number <= 65535;
+}
+
+/* "http://HOST:PORT", with "USER:PASSWORD@" in front of HOST where the proxy wants them. */
+static bool config_is_proxy(const char *text)
+{
+    static const char scheme[] = "http://";
+    if (strncmp(text, scheme, strlen(scheme)) != 0 ||
+        strlen(text) >= sizeof(((struct msg_egress_start *)0)->upstream_proxy))
+        return false;
+    const char *user_end = strrchr(text, '@');
+    const char *host = user_end ? user_end + 1 : text + strlen(scheme);
+    const char *colon = strrchr(host, ':');
+    return colon && colon > host && !strpbrk(host, "/?# ") && config_is_port(colon + 1);
+}
+
 static int config_parse_text(const struct config_source *source, const struct config_key *key,
                              const struct json *value, struct config *ret)
 {
@@ -112,6 +136,8 @@ static int config_parse_text(const struct config_source *source, const struct co
         return REFUSE(source, value, "%s must be an absolute path", key->name);
     if (key->type == KEY_NAME && !name_is_valid(text, strlen(text)))
         return REFUSE(source, value, "%s must be a name of a-z, 0-9 and -", key->name);
+    if (key->type == KEY_PROXY && text[0] && !config_is_proxy(text))
+        return REFUSE(source, value, "%s must be http://HOST:PORT", key->name);
     if (strlen(text) > LIMIT_CONFIG_TEXT_BYTES)
         return REFUSE(source, value, "%s is longer than %d bytes", key->name,
                       LIMIT_CONFIG_TEXT_BYTES);
@@ -148,10 +174,7 @@ static bool config_is_listen_address(const char *text)
         port = text + 14;
     else if (strncmp(text, "tcp:[::1]:", 10) == 0)
         port = text + 10;
-    if (!port || !*port || strspn(port, "0123456789") != strlen(port) || strlen(port) > 5)
-        return false;
-    long number = strtol(port, NULL, 10);
-    return number >= 1 && number <= 65535;
+    return port && config_is_port(port);
 }
 
 static void config_clear_listen(struct config *config)
@@ -226,7 +249,7 @@ static int config_parse_value(const struct config_source *source, const struct c
 {
     switch (key->type) {
     case KEY_PATH:
-    case KEY_TEXT:
+    case KEY_PROXY:
     case KEY_NAME:
         return config_parse_text(source, key, value, ret);
     case KEY_INTEGER:
@@ -322,7 +345,7 @@ static int config_set_default(const struct config_key *key, const char *data_dir
         ret->listen_count = ret->listen[0] ? 1 : 0;
         return ret->listen[0] ? 0 : -ENOMEM;
     }
-    if (key->type != KEY_PATH && key->type != KEY_TEXT && key->type != KEY_NAME)
+    if (key->type != KEY_PATH && key->type != KEY_PROXY && key->type != KEY_NAME)
         return 0;
     char path[LIMIT_CONFIG_TEXT_BYTES];
     bool in_data = strncmp(key->text, "@/", 2) == 0;
@@ -388,7 +411,7 @@ void config_free(struct config *config)
 {
     for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
         enum key_type type = config_keys[i].type;
-        if (type == KEY_PATH || type == KEY_TEXT || type == KEY_NAME)
+        if (type == KEY_PATH || type == KEY_PROXY || type == KEY_NAME)
             free(*config_text_at(config, &config_keys[i]));
     }
     config_clear_listen(config);

@@ -40,6 +40,7 @@ def own_daemon(folder, namespace):
     ({"limits": {"memory": 1}}, "unknown key limits.memory"),
     ({"policy": "default.json"}, "policy must be an absolute path"),
     ({"limits": {"pids": "many"}}, "limits.pids must be a whole number"),
+    ({"upstream_proxy": "socks5://a:1"}, "upstream_proxy must be http://HOST:PORT"),
     ({"egress_processes": 2}, "egress_processes can only be 1 in this version"),
     ({"listen": ["tcp:0.0.0.0:7300"]}, "put a TLS proxy in front"),
 ])

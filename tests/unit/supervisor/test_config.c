@@ -76,6 +76,13 @@ static void test_refusals_name_the_place(void)
     refuses("{\"listen\": [\"tcp:0.0.0.0:80\"]}",
             "p.json:1:13: an address to listen on is unix:/PATH, tcp:127.0.0.1:PORT or "
             "tcp:[::1]:PORT; put a TLS proxy in front for any other");
+    static const char *const proxies[] = {"h:1",        "http://h",    "http://h:",   "http://:1",
+                                          "http://h:0", "https://h:1", "http://h:1/", "http://u@"};
+    for (size_t i = 0; i < sizeof(proxies) / sizeof(proxies[0]); i++) {
+        char text[100];
+        snprintf(text, sizeof(text), "{\"upstream_proxy\": \"%s\"}", proxies[i]);
+        refuses(text, "p.json:1:20: upstream_proxy must be http://HOST:PORT");
+    }
     refuses("{\"vars\": {\"A\": 1}}", "p.json:1:16: vars.A must be a string of at most 4000 bytes");
 }
 
