@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "cli/cli.h"
@@ -32,16 +33,20 @@ static const char *variable(void *ctx, const char *name)
     return json_text(json_get(json_get(source->config, "vars"), name));
 }
 
-static bool secret_exists(void *ctx, const char *name)
+static const char *secret_lack(void *ctx, const char *name)
 {
     const struct source *source = ctx;
     const char *folder = json_text(json_get(source->config, "secrets_dir"));
     char path[PATH_MAX];
+    struct stat st;
     int len = folder ? snprintf(path, sizeof(path), "%s/%s", folder, name) : -1;
-    if (len > 0 && len < (int)sizeof(path) && access(path, F_OK) == 0)
-        return true;
+    if (len > 0 && len < (int)sizeof(path) && lstat(path, &st) == 0)
+        return !S_ISREG(st.st_mode) ? "its file in secrets_dir is not a regular file"
+               : st.st_mode & 0077  ? "its file in secrets_dir must have mode 0600 or stricter"
+               : st.st_size == 0    ? "it is empty"
+                                    : NULL;
     const char *value = getenv(name);
-    return value && value[0];
+    return value && value[0] ? NULL : "";
 }
 
 static int file(void *ctx, const char *name, struct buf *ret)
@@ -90,7 +95,7 @@ static enum cli_exit check(struct source *source, const char *path, struct err *
     enum cli_exit status = read_config(source, err);
     if (status != CLI_OK)
         return status;
-    struct policy_env env = {source, variable, secret_exists, file};
+    struct policy_env env = {source, variable, secret_lack, file};
     struct policy *policy = NULL;
     if (policy_parse(path, buf_text(&text), text.len, &env, &policy, err) < 0)
         return CLI_FAILED;

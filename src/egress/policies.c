@@ -142,17 +142,17 @@ static const char *env_variable(void *ctx, const char *name)
     return json_text(json_get(policies->vars, name));
 }
 
-static bool env_every_secret(void *ctx, const char *name)
+static const char *env_every_secret(void *ctx, const char *name)
 {
     (void)ctx, (void)name;
-    return true;
+    return NULL;
 }
 
-static bool env_fetched_secret(void *ctx, const char *name)
+static const char *env_fetched_secret(void *ctx, const char *name)
 {
     const struct egress_policies *policies = ctx;
     const struct egress_secret *found = egress_secrets_find(&policies->load.secrets, name);
-    return found && found->value.data;
+    return found && found->value.data ? NULL : found ? found->reason : "";
 }
 
 static int env_file(void *ctx, const char *name, struct buf *ret)
@@ -163,14 +163,12 @@ static int env_file(void *ctx, const char *name, struct buf *ret)
 }
 
 static int load_parse(struct egress_policies *policies,
-                      bool (*secret_exists)(void *ctx, const char *name), struct policy **ret,
+                      const char *(*secret_lack)(void *ctx, const char *name), struct policy **ret,
                       struct err *err)
 {
     const struct policy_load *load = &policies->load;
-    const struct policy_env env = {.ctx = policies,
-                                   .variable = env_variable,
-                                   .secret_exists = secret_exists,
-                                   .file = env_file};
+    const struct policy_env env = {
+        .ctx = policies, .variable = env_variable, .secret_lack = secret_lack, .file = env_file};
     if (load->folder.failure.message[0])
         return err_set(err, EINVAL, "%s", load->folder.failure.message);
     const struct policy_text *file = folder_find(&load->folder, load->name);
@@ -191,25 +189,10 @@ static int load_refuse(struct egress_policies *policies, const char *reason, str
     return ipc_send(policies->sock, IPC_POLICY_LOADED, id, &answer, NULL, 0, err);
 }
 
-struct inactive_text {
-    const struct egress_secrets *secrets;
-    struct buf text;
-};
-
-/* What the supervisor said of a file that is there but not fit. */
-static void add_secret_reason(void *ctx, const char *name)
-{
-    struct inactive_text *out = ctx;
-    const struct egress_secret *secret = egress_secrets_find(out->secrets, name);
-    if (secret && !secret->value.data && secret->reason[0])
-        (void)buf_appendf(&out->text, " (%s)", secret->reason);
-}
-
 /* A sentence per inactive rule, as many as the message holds. */
-static void describe_inactive(const struct policy *policy, const struct egress_secrets *secrets,
-                              struct msg_policy_loaded *ret)
+static void describe_inactive(const struct policy *policy, struct msg_policy_loaded *ret)
 {
-    struct inactive_text out = {secrets, BUF_INIT(sizeof(ret->text) - 1)};
+    cleanup_buf struct buf text = BUF_INIT(sizeof(ret->text) - 1);
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         const char *reason = policy_rule_inactive(rule);
@@ -217,12 +200,10 @@ static void describe_inactive(const struct policy *policy, const struct egress_s
             continue;
         ret->inactive++;
         log_warn("rule %s is inactive: %s", policy_rule_name(rule), reason);
-        (void)buf_appendf(&out.text, "%srule %s is inactive: %s", out.text.len ? ". " : "",
+        (void)buf_appendf(&text, "%srule %s is inactive: %s", text.len ? ". " : "",
                           policy_rule_name(rule), reason);
-        policy_rule_secrets(rule, add_secret_reason, &out);
     }
-    IPC_SET_TEXT(ret->text, buf_text(&out.text));
-    buf_free(&out.text);
+    IPC_SET_TEXT(ret->text, buf_text(&text));
 }
 
 /* Second parse, and into force: policy and secrets change together, between two requests. */
@@ -234,7 +215,7 @@ static int load_finish(struct egress_policies *policies, struct err *err)
     if (load_parse(policies, env_fetched_secret, &policy, &reason) < 0)
         return load_refuse(policies, reason.message, err);
     struct msg_policy_loaded answer = {.ok = 1};
-    describe_inactive(policy, &load->secrets, &answer);
+    describe_inactive(policy, &answer);
     policy_unref(policies->egress->policy);
     policies->egress->policy = policy;
     egress_secrets_free(&policies->secrets);

@@ -55,10 +55,9 @@ int egress_secrets_read(struct egress_secret *secret, int fd, struct err *err)
     explicit_bzero(text.data, text.capacity);
     buf_free(&text);
     if (result == -EMSGSIZE)
-        return err_set(err, EMSGSIZE, "the secret %s is longer than %d bytes", secret->name,
-                       LIMIT_SECRET_BYTES);
+        return err_set(err, EMSGSIZE, "it is longer than %d bytes", LIMIT_SECRET_BYTES);
     if (result == -ENODATA)
-        return err_set(err, ENODATA, "the secret %s is empty", secret->name);
+        return err_set(err, ENODATA, "it is empty");
     return result < 0 ? err_errno(err, -result, "cannot read the secret %s", secret->name) : 0;
 }
 

@@ -39,7 +39,8 @@ struct policy_rule;
 struct policy_env {
     void *ctx;
     const char *(*variable)(void *ctx, const char *name); /* value, or NULL: not set */
-    bool (*secret_exists)(void *ctx, const char *name);
+    /* NULL: it is there; "": it is not set; else why what is there cannot be used. */
+    const char *(*secret_lack)(void *ctx, const char *name);
     int (*file)(void *ctx, const char *name, struct buf *ret); /* a *.pem beside it; -ENOENT */
 };
 

@@ -72,10 +72,10 @@ static int piece_next(struct policy_parser *parser, const struct json *json, con
 
 /* The reason is cut when it names too much. */
 static void note_missing(struct policy_parser *parser, const char *kind, const char *name,
-                         const char *cure)
+                         const char *why)
 {
     cleanup_buf struct buf note = BUF_INIT(LIMIT_POLICY_REASON_BYTES);
-    if (buf_appendf(&note, "%s %s is not set: %s", kind, name, cure) < 0)
+    if (buf_appendf(&note, "%s %s %s", kind, name, why) < 0)
         return;
     if (strstr(buf_text(&parser->missing), buf_text(&note)))
         return;
@@ -90,8 +90,23 @@ static const char *variable_value(struct policy_parser *parser, const char *name
     const char *value = parser->env->variable(parser->env->ctx, name);
     if (value && value[0])
         return value;
-    note_missing(parser, "variable", name, "set it in \"vars\" of the daemon's configuration");
+    note_missing(parser, "variable", name,
+                 "is not set: set it in \"vars\" of the daemon's configuration");
     return NULL;
+}
+
+static void check_secret(struct policy_parser *parser, const char *name)
+{
+    const char *lack = parser->env->secret_lack(parser->env->ctx, name);
+    char why[LIMIT_POLICY_REASON_BYTES];
+    if (!lack)
+        return;
+    if (lack[0])
+        snprintf(why, sizeof(why), "cannot be used: %s", lack);
+    note_missing(parser, "secret", name,
+                 lack[0] ? why
+                         : "is not set: put it in a file of that name in secrets_dir (mode 0600), "
+                           "or in the daemon's environment");
 }
 
 static const char *string_of(struct policy_parser *parser, const struct json *json)
@@ -159,10 +174,7 @@ int policy_expand_value(struct policy_parser *parser, const struct json *json,
             piece.text = variable_value(parser, piece.name);
         if (is_secret) {
             piece.text = piece.name;
-            if (!parser->env->secret_exists(parser->env->ctx, piece.name))
-                note_missing(parser, "secret", piece.name,
-                             "put it in a file of that name in secrets_dir (mode 0600), or in the "
-                             "daemon's environment");
+            check_secret(parser, piece.name);
         }
         if (piece.kind != PIECE_TEXT)
             piece.len = piece.text ? strlen(piece.text) : 0;

@@ -92,23 +92,24 @@ const char *secrets_variable(const char *name)
     return value ? value->data : NULL;
 }
 
-/* dir/name when it is a regular file of this user that nobody else can read. -ENOENT: not there. */
+/* dir/name when it is a regular file of this user that nobody else can read. -ENOENT: not there.
+ * The reason goes as far as into a sandbox: it names no folder of the host. */
 static int secrets_open_file(const char *dir, const char *name, bool is_strict, struct err *err)
 {
     cleanup_fd int dir_fd = open(dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (dir_fd < 0)
-        return err_errno(err, errno, "cannot open %s", dir);
+        return err_errno(err, errno, "cannot open the folder of secrets");
     cleanup_fd int fd = fd_open_beneath(dir_fd, name, O_RDONLY, 0, true, err);
     if (fd < 0)
-        return err_context(err, fd, "%s", dir);
+        return fd;
     struct stat st;
     if (fstat(fd, &st) < 0)
-        return err_errno(err, errno, "cannot examine %s/%s", dir, name);
+        return err_errno(err, errno, "cannot examine %s", name);
     if (is_strict && (st.st_uid != geteuid() || (st.st_mode & 0077)))
         return err_set(err, EPERM,
-                       "%s/%s is refused: it must belong to uid %u and have mode 0600 or stricter "
-                       "(chmod 600 it)",
-                       dir, name, geteuid());
+                       "its file in secrets_dir must belong to uid %u and have mode 0600 or "
+                       "stricter (chmod 600 it)",
+                       geteuid());
     return TAKE_FD(fd);
 }
 

@@ -16,10 +16,10 @@ static const char *variable(void *ctx, const char *name)
     return name[0] == 'N' ? NULL : "value";
 }
 
-static bool secret_exists(void *ctx, const char *name)
+static const char *secret_lack(void *ctx, const char *name)
 {
     (void)ctx;
-    return name[0] != 'N';
+    return name[0] == 'N' ? "" : name[0] == 'R' ? "it is refused" : NULL;
 }
 
 static int file(void *ctx, const char *name, struct buf *ret)
@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         {"POST", "git.test", 443, "/acme/demo.git/git-upload-pack", "", true},
         {"GET", "a.test", 80, "/", "", false},
     };
-    struct policy_env env = {NULL, variable, secret_exists, file};
+    struct policy_env env = {NULL, variable, secret_lack, file};
     struct policy *policy = NULL;
     struct err err = {0};
     if (policy_parse("fuzz.json", (const char *)data, len, &env, &policy, &err) < 0) {

@@ -4,6 +4,9 @@ import contextlib
 import errno
 import json
 import os
+import pathlib
+import signal
+import tempfile
 
 import pytest
 
@@ -105,6 +108,57 @@ def test_without_a_policy_nothing_is_reached_and_the_reason_is_told(make_daemon,
 
 
 # --------------------------------------------------------------------------------- the daemon
+
+
+def lock(path):
+    path.chmod(0o644)
+
+
+def empty(path):
+    path.write_text("\n")
+
+
+def link(path):
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def folder_instead(path):
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("spoil, reason", [
+    (os.unlink, "is not set: put it in a file of that name in secrets_dir (mode 0600)"),
+    (lock, "cannot be used: its file in secrets_dir must belong to uid 0 and have mode 0600"),
+    (empty, "cannot be used: it is empty"),
+    (link, "cannot be used: cannot open AI_GATEWAY_TOKEN: Too many levels of symbolic links"),
+    (folder_instead, "cannot be used: AI_GATEWAY_TOKEN is not a regular file"),
+])
+def test_a_secret_that_fails_is_named_to_the_request_and_to_the_task(make_daemon, folder, spoil, reason):
+    secrets = pathlib.Path(tempfile.mkdtemp(prefix="secrets-", dir=folder))
+    token = secrets / "AI_GATEWAY_TOKEN"
+    token.write_text("demo-t0ken\n")
+    token.chmod(0o600)
+    daemon = make_daemon(secrets_dir=str(secrets), claude_env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+    sandbox = daemon.sandbox("secret")
+    assert sandbox.clone().status == 200
+    host = "gateway.ai.cloudflare.com"
+
+    def ask():
+        return sandbox.request(host, b"GET /v1/demo-account/default/x HTTP/1.1\r\nHost: %s\r\n"
+                                     b"Connection: close\r\n\r\n" % host.encode()).decode()
+    assert "inactive" not in ask()
+    spoil(token)
+    daemon.process.send_signal(signal.SIGHUP)
+    text = f"rule ai-gateway is inactive: secret AI_GATEWAY_TOKEN {reason}"
+    harness.wait_for(lambda: "inactive" in ask(), 10, "the policy read again")
+    answer = ask()
+    assert answer.startswith("HTTP/1.1 503 ") and text in answer, answer
+    assert str(secrets) not in answer and "x-should-retry: false" in answer
+    state = sandbox.run_task("Say hello", 90)
+    assert state["state"] == "failed" and text in state["error"], state
+    assert text in daemon.get("/healthz").json["hint"]
 
 
 def test_the_sockets_group_is_that_of_its_setgid_folder(folder, own_daemon):

@@ -346,12 +346,17 @@ def test_policy_check(tmp_path):
     result = paddock("policy", "check", shipped)
     assert result.returncode == 0
     assert b"ai-gateway: inactive" in result.stdout and b"github: active" in result.stdout
-    (tmp_path / "AI_GATEWAY_TOKEN").write_text("t0ken")
+    token = tmp_path / "AI_GATEWAY_TOKEN"
+    token.write_text("t0ken")
+    token.chmod(0o600)
     config = tmp_path / "config.json"
     config.write_text(json.dumps({"secrets_dir": str(tmp_path), "vars": {
         "AI_GATEWAY_ACCOUNT_ID": "a"}}))
     result = paddock("policy", "check", shipped, "--config", config, "--var", "AI_GATEWAY_ID=b")
     assert result.stdout == b"ai-gateway: active\ngithub: active\n"
+    token.chmod(0o640)
+    result = paddock("policy", "check", shipped, "--config", config, "--var", "AI_GATEWAY_ID=b")
+    assert b"ai-gateway: inactive: secret AI_GATEWAY_TOKEN cannot be used: its file" in result.stdout
     bad = tmp_path / "bad.json"
     bad.write_text('{"rules": [\n  {"hots": "a.test"}]}')
     result = paddock("policy", "check", bad)

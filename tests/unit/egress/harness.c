@@ -100,9 +100,9 @@ const struct secret *egress_secret(void *egress, const char *name)
     return strcmp(name, "TOKEN") == 0 ? &secret : NULL;
 }
 
-static bool secret_exists(void *ctx, const char *name)
+static const char *secret_lack(void *ctx, const char *name)
 {
-    return egress_secret(ctx, name) != NULL;
+    return egress_secret(ctx, name) ? NULL : "";
 }
 
 static const char *variable(void *ctx, const char *name)
@@ -135,7 +135,7 @@ static struct policy *make_policy(void)
              "{ \"name\": \"untrusted\", \"host\": \"untrusted.test\","
              "  \"upstream\": \"127.0.0.1:%d\" } ] }",
              upstream_port, upstream_port, upstream_port);
-    struct policy_env env = {.variable = variable, .secret_exists = secret_exists, .file = file};
+    struct policy_env env = {.variable = variable, .secret_lack = secret_lack, .file = file};
     struct policy *policy = NULL;
     struct err err;
     if (policy_parse("test.json", text, strlen(text), &env, &policy, &err)) {

@@ -24,10 +24,12 @@ static const char *fake_variable(void *ctx, const char *name)
     return strcmp(name, "BREAK") == 0 ? "a\r\nb" : NULL;
 }
 
-static bool fake_secret(void *ctx, const char *name)
+static const char *fake_secret(void *ctx, const char *name)
 {
     const struct fake *fake = ctx;
-    return fake->is_configured && strcmp(name, "TOKEN") == 0;
+    if (strcmp(name, "LOCKED") == 0)
+        return "its file is locked";
+    return fake->is_configured && strcmp(name, "TOKEN") == 0 ? NULL : "";
 }
 
 static int fake_file(void *ctx, const char *name, struct buf *ret)
@@ -332,6 +334,13 @@ static void test_inactive_rules_say_what_to_set(void)
     struct policy_verdict verdict = judge(policy, "GET", "gw.test", "/v1/acct/gw");
     assert(verdict.decision == POLICY_INACTIVE && strstr(verdict.reason, "ACCOUNT"));
     assert(judge(policy, "GET", "other.test", "/").decision == POLICY_DENIED);
+    policy_unref(policy);
+
+    policy = loaded("{\"rules\": [{\"host\": \"a.test\", \"headers\": {\"set\": {\"a\": "
+                    "\"${secret:LOCKED}\"}}}]}",
+                    true);
+    assert(strcmp(policy_rule_inactive(policy_rule_at(policy, 0)),
+                  "secret LOCKED cannot be used: its file is locked") == 0);
     policy_unref(policy);
 
     policy = loaded("{\"rules\": [{\"host\": \"${NONE}.test\"}, {\"host\": \"a.test\", \"path\": "
