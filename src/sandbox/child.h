@@ -29,9 +29,10 @@ struct child_instance {
     const struct sandbox_start *start;
     const struct network_requests *network;
     bool has_ipv6;
-    int image_fd, overlay_fd, workspace_fd, task_fd; /* detached mounts, idmapped */
-    int task_write_fd;                               /* the same task folder, writable */
-    int supervisor_fd;                               /* socket for init, and for our failure */
+    /* detached mounts, idmapped */
+    int image_fd, common_fd, overlay_fd, workspace_fd, task_fd;
+    int task_write_fd; /* the same task folder, writable */
+    int supervisor_fd; /* socket for init, and for our failure */
     int listeners[INIT_LISTENER_COUNT];
 };
 

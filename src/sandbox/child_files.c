@@ -1,8 +1,10 @@
-/* The files of a sandbox that we write at each start. Set-up child, after the root is entered, as
- * root of the namespace; allocates nothing. They are ordinary files of the upper layer, since a
- * mount over one of them breaks the installation of packages. Whatever an agent left in their place
- * (a FIFO, a link, a folder) is replaced: nothing foreign is opened but regular files, and a file
- * is written under a name that nobody could have guessed, then renamed. */
+/* The files of a sandbox that are ours. Set-up child, after the root is entered, as root of the
+ * namespace; allocates nothing. Most are there already, in the layers that all sandboxes share
+ * (sandbox/common.h); what an agent changed is written again, into the upper layer. They are
+ * ordinary files, since a mount over one of them breaks the installation of packages. Whatever an
+ * agent left in their place (a FIFO, a link, a folder) is replaced: nothing foreign is opened but
+ * regular files, and a file is written under a name that nobody could have guessed, then renamed.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -10,37 +12,17 @@
 #include <unistd.h>
 
 #include "sandbox/child.h"
+#include "sandbox/common.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
 #define AGENT_ID 1000
 #define ACCOUNTS_MAX (256 * 1024)
 
-static const char git_config[] = "[user]\n\tname = Paddock Agent\n\temail = agent@localhost\n"
-                                 "[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n";
-
 struct writer {
     char temp[64]; /* a name with the boot id in it, which is new and random */
     const struct sandbox_start *start;
 };
-
-/* A file that is there already with these bytes, ours: most starts after the first. */
-static bool is_same(int dir_fd, const char *name, const char *data, size_t len)
-{
-    cleanup_fd int fd = fd_open_beneath(dir_fd, name, O_RDONLY, 0, true, NULL);
-    struct stat st;
-    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != (off_t)len || st.st_uid != 0 ||
-        (st.st_mode & 07777) != 0644)
-        return false;
-    char chunk[4096];
-    for (size_t done = 0; done < len;) {
-        ssize_t n = read(fd, chunk, sizeof(chunk));
-        if (n <= 0 || (size_t)n > len - done || memcmp(chunk, data + done, (size_t)n) != 0)
-            return false;
-        done += (size_t)n;
-    }
-    return true;
-}
 
 /* Puts the temporary file in the place of `name`. A folder there cannot be renamed over: it is
  * exchanged, and removed when it is empty; one that is not stays under the temporary name, which no
@@ -61,7 +43,7 @@ static int replace(int dir_fd, const char *temp, const char *name, struct err *e
 static int write_file(const struct writer *writer, int dir_fd, const char *name, const char *data,
                       size_t len, struct err *err)
 {
-    if (is_same(dir_fd, name, data, len))
+    if (common_is_same(dir_fd, name, data, len))
         return 0;
     char temp[128];
     snprintf(temp, sizeof(temp), "%s-%s", writer->temp, name);
@@ -77,14 +59,16 @@ static int write_file(const struct writer *writer, int dir_fd, const char *name,
     return replace(dir_fd, temp, name, err);
 }
 
-/* The folder at the end of a path of several, each made when it is not one. */
-static int make_folders(int root_fd, const char *const *names, size_t count, struct err *err)
+/* The folder that holds the last component of the path, each on the way made when it is not one. */
+static int make_folders(int root_fd, const char *path, struct err *err)
 {
     cleanup_fd int at = fcntl(root_fd, F_DUPFD_CLOEXEC, 0);
     if (at < 0)
         return err_errno(err, errno, "cannot duplicate a descriptor");
-    for (size_t i = 0; i < count; i++) {
-        int next = child_folder(at, names[i], 0755, err);
+    for (const char *slash; (slash = strchr(path, '/')); path = slash + 1) {
+        char name[64];
+        snprintf(name, sizeof(name), "%.*s", (int)(slash - path), path);
+        int next = child_folder(at, name, 0755, err);
         if (next < 0)
             return next;
         close(at);
@@ -93,27 +77,21 @@ static int make_folders(int root_fd, const char *const *names, size_t count, str
     return TAKE_FD(at);
 }
 
-/* Every TLS connection of the sandbox ends at egress, whose certificates our CA signs: the bundle
- * holds our CA alone, since to trust another would only hide a mistake. update-ca-certificates, run
- * when a package brings a CA, keeps ours: it is in the distribution's place for local ones too. */
-static int write_trust(const struct writer *writer, int root_fd, struct err *err)
+static int write_common(const struct writer *writer, int root_fd, const struct common_file *file,
+                        struct err *err)
 {
-    static const char *const local[] = {"usr", "local", "share", "ca-certificates"};
-    static const char *const bundle[] = {"etc", "ssl", "certs"};
-    const struct sandbox_start *start = writer->start;
-    if (!start->ca_pem_len)
+    size_t len;
+    const char *text = common_text(file, writer->start->ca_pem, writer->start->ca_pem_len, &len);
+    if (common_is_same(root_fd, file->path, text, len))
         return 0;
-    cleanup_fd int local_fd = make_folders(root_fd, local, ARRAY_LEN(local), err);
-    if (local_fd < 0)
-        return local_fd;
-    int result = write_file(writer, local_fd, "paddock.crt", start->ca_pem, start->ca_pem_len, err);
-    if (result < 0)
-        return result;
-    cleanup_fd int bundle_fd = make_folders(root_fd, bundle, ARRAY_LEN(bundle), err);
-    if (bundle_fd < 0)
-        return bundle_fd;
-    return write_file(writer, bundle_fd, "ca-certificates.crt", start->ca_pem, start->ca_pem_len,
-                      err);
+    if (file->is_below) { /* the image's own, or the agent's */
+        cleanup_fd int other = fd_open_beneath(root_fd, file->path, O_RDONLY, 0, true, NULL);
+        if (other >= 0)
+            return 0;
+    }
+    const char *name = strrchr(file->path, '/') + 1;
+    cleanup_fd int folder = make_folders(root_fd, file->path, err);
+    return folder < 0 ? folder : write_file(writer, folder, name, text, len, err);
 }
 
 static bool has_account(const char *text, const char *name)
@@ -161,25 +139,13 @@ static int write_etc(const struct writer *writer, int root_fd, struct err *err)
     cleanup_fd int etc = child_folder(root_fd, "etc", 0755, err);
     if (etc < 0)
         return etc;
-    char text[512];
-    int len = snprintf(text, sizeof(text),
-                       "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
-                       NETWORK_IPV4, name);
-    int result = write_file(writer, etc, "hosts", text, (size_t)len, err);
-    len = snprintf(text, sizeof(text), "%s\n", name);
-    if (result == 0)
-        result = write_file(writer, etc, "hostname", text, (size_t)len, err);
-    static const char resolver[] = "nameserver " NETWORK_IPV4 "\n";
-    if (result == 0)
-        result = write_file(writer, etc, "resolv.conf", resolver, sizeof(resolver) - 1, err);
+    char text[128];
+    int len = snprintf(text, sizeof(text), "%s\n", name);
+    int result = write_file(writer, etc, "hostname", text, (size_t)len, err);
     if (result == 0)
         result = write_accounts(writer, etc, "passwd", users, err);
     if (result == 0)
         result = write_accounts(writer, etc, "group", groups, err);
-    /* An image may bring its own. */
-    cleanup_fd int git = fd_open_beneath(etc, "gitconfig", O_RDONLY, 0, true, NULL);
-    if (result == 0 && git < 0)
-        result = write_file(writer, etc, "gitconfig", git_config, sizeof(git_config) - 1, err);
     return result;
 }
 
@@ -207,7 +173,7 @@ int child_write_files(const struct sandbox_start *start, struct err *err)
     if (root < 0)
         return err_errno(err, errno, "cannot open the new root");
     int result = write_etc(&writer, root, err);
-    if (result == 0)
-        result = write_trust(&writer, root, err);
+    for (size_t i = 0; i < COMMON_FILES && result == 0; i++)
+        result = write_common(&writer, root, &common_files[i], err);
     return result < 0 ? result : make_home(root, err);
 }

@@ -1,5 +1,5 @@
-/* The mounts of an instance: image and upper layer as one overlay, the workspace, the task folder,
- * /proc, /dev, /tmp. Set-up child; allocates nothing. */
+/* The mounts of an instance: image, common files and upper layer as one overlay, the workspace, the
+ * task folder, /proc, /dev, /tmp. Set-up child; allocates nothing. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "sandbox/child.h"
+#include "sandbox/common.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
@@ -23,10 +24,13 @@ static int mount_overlay(const struct child_instance *child, int scratch_fd, str
 {
     int result = attach_folder(child->image_fd, scratch_fd, "lower", err);
     if (result == 0)
+        result = attach_folder(child->common_fd, scratch_fd, "common", err);
+    if (result == 0)
         result = attach_folder(child->overlay_fd, scratch_fd, "over", err);
     if (result == 0)
         result = child_mount(scratch_fd, "root", "overlay", MS_NODEV,
-                             "lowerdir=/tmp/lower,upperdir=/tmp/over/upper,"
+                             "lowerdir=/tmp/common/" COMMON_ABOVE
+                             ":/tmp/lower:/tmp/common/" COMMON_BELOW ",upperdir=/tmp/over/upper,"
                              "workdir=/tmp/over/work,userxattr,index=off",
                              err);
     return result;

@@ -75,6 +75,7 @@ static int clone_folders(const struct sandbox_start *start, int userns,
         bool writable;
     } folders[] = {
         {"", &child->image_fd, start->image_fd, false},
+        {"", &child->common_fd, start->common_fd, false},
         {"overlay", &child->overlay_fd, start->folder_fd, true},
         {"workspace", &child->workspace_fd, start->folder_fd, true},
         {"task", &child->task_fd, start->folder_fd, false},
@@ -91,9 +92,9 @@ static int clone_folders(const struct sandbox_start *start, int userns,
 
 static void close_child(struct child_instance *child)
 {
-    int *fds[] = {&child->image_fd,     &child->overlay_fd,        &child->workspace_fd,
-                  &child->task_fd,      &child->task_write_fd,     &child->supervisor_fd,
-                  &child->common.go_fd, &child->common.go_write_fd};
+    int *fds[] = {&child->image_fd,      &child->common_fd,    &child->overlay_fd,
+                  &child->workspace_fd,  &child->task_fd,      &child->task_write_fd,
+                  &child->supervisor_fd, &child->common.go_fd, &child->common.go_write_fd};
     for (size_t i = 0; i < ARRAY_LEN(fds); i++)
         cleanup_fd_at(fds[i]);
     cgroup_entry_close(&child->common.cgroup);
@@ -207,6 +208,7 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
         .network = &host->network,
         .has_ipv6 = host->has_ipv6,
         .image_fd = -1,
+        .common_fd = -1,
         .overlay_fd = -1,
         .workspace_fd = -1,
         .task_fd = -1,

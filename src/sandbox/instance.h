@@ -31,6 +31,7 @@ struct sandbox_start {
     const char *boot_id; /* a fresh UUID in text */
     uint32_t block;      /* leased by the caller */
     int image_fd;        /* O_PATH: the image's rootfs folder, shown read-only below */
+    int common_fd;       /* O_PATH: the folder of sandbox/common.h, filled */
     int folder_fd;       /* O_PATH: sandboxes/<name>, holding workspace/, task/,
                             overlay/upper, overlay/work */
     int listen_fd;       /* listening SOCK_SEQPACKET socket bound to init.sock; becomes init's */

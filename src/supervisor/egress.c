@@ -162,7 +162,10 @@ static int egress_read_ca(struct supervisor *supervisor, struct err *err)
         return err_errno(err, -result, "cannot read ca.crt");
     if (supervisor->ca_pem.len == 0)
         return err_set(err, EINVAL, "ca.crt is empty");
-    return 0;
+    result = state_make_common(supervisor, err);
+    if (result < 0)
+        buf_free(&supervisor->ca_pem); /* nothing starts without it */
+    return result;
 }
 
 static void egress_on_made(void *ctx)

@@ -189,6 +189,7 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
         .boot_id = boot_id,
         .block = block,
         .image_fd = image,
+        .common_fd = supervisor->common_fd,
         .folder_fd = sandbox->folder_fd,
         .listen_fd = listener,
         .limits = {.memory_bytes = config->memory_mib * 1024 * 1024,

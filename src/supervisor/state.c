@@ -17,6 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "sandbox/common.h"
 #include "supervisor/supervisor.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -25,6 +26,8 @@
 
 #define STATE_SCHEMA 1
 #define STATE_META_BYTES 4096
+#define COMMON "common"
+#define COMMON_NEW "common.new"
 
 /* Makes the folder and those above it. */
 static int state_make_folders(const char *path, mode_t mode, struct err *err)
@@ -152,6 +155,52 @@ int state_check_room(const struct supervisor *supervisor, struct err *err)
         return 0;
     return err_set(err, ENOSPC, "the disk of state_dir %s is full: free some space on it",
                    supervisor->config->state_dir);
+}
+
+/* ---------------------------------------------------------------------- the common files */
+
+/* What is there belongs to instances that run: it goes to the trash as an image does, never changed
+ * under them. */
+static int state_renew_common(struct supervisor *supervisor, struct err *err)
+{
+    const struct buf *ca = &supervisor->ca_pem;
+    int result = state_to_trash(supervisor, supervisor->state_fd, COMMON_NEW, "common", NULL);
+    if (result < 0 && result != -ENOENT)
+        return err_errno(err, -result, "cannot move the old " COMMON_NEW " away");
+    int fd = -1;
+    result = state_make_folder(supervisor->state_fd, COMMON_NEW, &fd, err);
+    cleanup_fd int fresh = fd;
+    if (result == 0 && fchmod(fresh, 0755) < 0)
+        result = err_errno(err, errno, "cannot open " COMMON_NEW " to others");
+    if (result == 0)
+        result = common_fill(fresh, ca->data, ca->len, err);
+    if (result < 0)
+        return result;
+    result = state_to_trash(supervisor, supervisor->state_fd, COMMON, "image-common", NULL);
+    if (result < 0 && result != -ENOENT)
+        return err_errno(err, -result, "cannot move the old " COMMON " away");
+    if (renameat(supervisor->state_fd, COMMON_NEW, supervisor->state_fd, COMMON) < 0)
+        return err_errno(err, errno, "cannot put " COMMON " in its place");
+    return 0;
+}
+
+int state_make_common(struct supervisor *supervisor, struct err *err)
+{
+    const struct buf *ca = &supervisor->ca_pem;
+    const int flags = O_PATH | O_DIRECTORY;
+    int fd = fd_open_beneath(supervisor->state_fd, COMMON, flags, 0, false, NULL);
+    if (fd < 0 || !common_is_current(fd, ca->data, ca->len)) {
+        cleanup_fd_at(&fd);
+        int result = state_renew_common(supervisor, err);
+        if (result < 0)
+            return result;
+        fd = fd_open_beneath(supervisor->state_fd, COMMON, flags, 0, false, err);
+        if (fd < 0)
+            return fd;
+    }
+    cleanup_fd_at(&supervisor->common_fd);
+    supervisor->common_fd = fd;
+    return 0;
 }
 
 /* --------------------------------------------------------------------- listening sockets */

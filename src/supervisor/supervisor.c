@@ -147,6 +147,7 @@ int supervisor_run(const struct config *config, const struct paths *paths, struc
                                      .sandboxes_fd = -1,
                                      .trash_fd = -1,
                                      .recipes_fd = -1,
+                                     .common_fd = -1,
                                      .lock_fd = -1,
                                      .jail_fd = -1,
                                      .image_build_fd = -1,

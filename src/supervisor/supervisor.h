@@ -52,6 +52,7 @@ struct supervisor {
     struct sandbox_host *host;
 
     int state_fd, sandboxes_fd, trash_fd, recipes_fd; /* recipes_fd: -1 when it is not there */
+    int common_fd;                                    /* STATE/common; -1: not yet */
     int lock_fd;
     int jail_fd, image_build_fd; /* the programs; -1 when they are not installed */
 
@@ -102,6 +103,9 @@ int state_check_room(const struct supervisor *supervisor, struct err *err);
 /* Moves dir_fd/name into trash under a fresh name "KIND-...". */
 int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, const char *kind,
                    struct err *err);
+
+/* Makes STATE/common what it must be with this CA, and opens it. */
+int state_make_common(struct supervisor *supervisor, struct err *err);
 
 /* recipes_dir/NAME/agent.json; the caller frees with agent_free. */
 int supervisor_read_agent(struct supervisor *supervisor, const char *name, struct agent **ret,

@@ -15,11 +15,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sandbox/common.h"
 #include "task/spec.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
 #define WAIT_MS 10000
+#define RIG_CA "OUR CA\n"
 
 /* The rig whose instance must not outlive a failed assertion. */
 static struct rig *current;
@@ -79,6 +81,9 @@ void rig_open(struct rig *rig, const char *init_path, const char *probe_path)
     cleanup_fd int state = open(rig->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     make_image(state, probe_path);
     make_sandbox(state);
+    assert(mkdirat(state, "common", 0755) == 0);
+    rig->common_fd = openat(state, "common", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    assert(common_fill(rig->common_fd, RIG_CA, strlen(RIG_CA), NULL) == 0);
     rig->image_fd = openat(state, "rootfs", O_PATH | O_DIRECTORY | O_CLOEXEC);
     rig->folder_fd = openat(state, "sandbox", O_PATH | O_DIRECTORY | O_CLOEXEC);
     char token[16];
@@ -130,12 +135,13 @@ static void clone_instance(struct rig *rig, const char *name)
         .boot_id = boot_id,
         .block = rig->block,
         .image_fd = rig->image_fd,
+        .common_fd = rig->common_fd,
         .folder_fd = rig->folder_fd,
         .listen_fd = listen_fd,
         .limits = {.memory_bytes = 64LL << 20, .cpu_millis = 1000, .pids = 64},
         .environment = environment,
-        .ca_pem = "OUR CA\n",
-        .ca_pem_len = 7,
+        .ca_pem = RIG_CA,
+        .ca_pem_len = strlen(RIG_CA),
     };
     int result = sandbox_instance_start(rig->host, &start, &rig->instance, &err);
     if (result < 0)
@@ -187,6 +193,7 @@ void rig_close(struct rig *rig)
 {
     sandbox_host_close(rig->host);
     close(rig->image_fd);
+    close(rig->common_fd);
     close(rig->folder_fd);
     char command[128];
     snprintf(command, sizeof(command), "rm -rf %s", rig->folder);

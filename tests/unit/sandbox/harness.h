@@ -7,7 +7,7 @@
 
 struct rig {
     char folder[64];
-    int image_fd, folder_fd;
+    int image_fd, common_fd, folder_fd;
     struct sandbox_host *host;
     uint32_t block;
     struct sandbox_instance instance;

@@ -418,9 +418,19 @@ static void test_a_stop_ends_everything(void)
     assert(poll(&poll_fd, 1, 10000) == 1);
 }
 
-/* F3: a FIFO, a folder and a link in the place of our files. */
+static bool is_in_upper_layer(const char *name)
+{
+    char path[64];
+    snprintf(path, sizeof(path), "overlay/upper/etc/%s", name);
+    return faccessat(rig.folder_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* F3: a FIFO, a folder and a link in the place of our files. Until then the shared ones are seen.
+ */
 static void test_what_an_agent_leaves_holds_up_no_start(void)
 {
+    assert(is_in_upper_layer("hostname"));
+    assert(!is_in_upper_layer("hosts") && !is_in_upper_layer("resolv.conf"));
     rig_exec(&rig, EXEC_AS_ROOT, (const char *[]){"spoil", NULL}, &result);
     assert(result.end.kind == TASK_END_EXITED && result.end.code == 0);
     rig_stop(&rig);
@@ -428,6 +438,7 @@ static void test_what_an_agent_leaves_holds_up_no_start(void)
     rig_exec(&rig, EXEC_AS_AGENT, (const char *[]){"facts", NULL}, &result);
     must_have_all((const char *[]){"resolver=nameserver 100.64.0.2", "etc-hostname=agent-1",
                                    "upper-write=ok", NULL});
+    assert(is_in_upper_layer("hosts") && is_in_upper_layer("resolv.conf"));
 }
 
 /* A start that fails half-way says why and leaves nothing. */
