@@ -1,5 +1,5 @@
 /* Control groups; see cgroup.h. Supervisor only; every call is a few short writes to cgroupfs.
- * Invariant: a name comes from our own tables (names of sandboxes, "task", "exec-N"), so it never
+ * Invariant: a name comes from our own tables (names of sandboxes, "init", "task"), so it never
  * holds a slash or a dot. */
 #include "sandbox/cgroup.h"
 
@@ -248,32 +248,6 @@ int cgroup_leaf_remove(const struct cgroups *cgroups, const char *name, const ch
     if (parent < 0)
         return errno == ENOENT ? 0 : err_errno(err, errno, "cannot open the cgroup %s", name);
     return remove_tree(parent, leaf, false, err);
-}
-
-struct sweep_request {
-    bool (*is_used)(void *ctx, const char *leaf);
-    void *ctx;
-    int left;
-};
-
-static int sweep_one(int parent_fd, const char *name, void *ctx)
-{
-    struct sweep_request *request = ctx;
-    if (strncmp(name, "exec-", 5) != 0 || request->is_used(request->ctx, name))
-        return 0;
-    if (unlinkat(parent_fd, name, AT_REMOVEDIR) < 0 && errno != ENOENT)
-        request->left++;
-    return 0;
-}
-
-int cgroup_leaves_sweep(const struct cgroups *cgroups, const char *name,
-                        bool (*is_used)(void *ctx, const char *leaf), void *ctx)
-{
-    struct sweep_request request = {is_used, ctx, 0};
-    cleanup_fd int group = cgroups->v2_fd < 0 ? -1 : open_group(cgroups->v2_fd, name);
-    if (group >= 0)
-        each_group(group, sweep_one, &request);
-    return request.left;
 }
 
 /* A group may be left in some of the hierarchies only: each is looked through. */

@@ -53,11 +53,6 @@ int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const ch
 int cgroup_leaf_remove(const struct cgroups *cgroups, const char *name, const char *leaf,
                        struct err *err);
 
-/* Removes the instance's empty leaves "exec-N" but those that `is_used` knows. Returns how many
- * stay because a process is in them. */
-int cgroup_leaves_sweep(const struct cgroups *cgroups, const char *name,
-                        bool (*is_used)(void *ctx, const char *leaf), void *ctx);
-
 /* Calls found for every instance's group there is. */
 int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const char *name),
                 void *ctx, struct err *err);

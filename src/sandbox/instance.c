@@ -331,12 +331,6 @@ int sandbox_group_remove(struct sandbox_host *host, const char *instance, const 
     return cgroup_leaf_remove(&host->cgroups, instance, group, err);
 }
 
-int sandbox_groups_sweep(struct sandbox_host *host, const char *instance,
-                         bool (*is_used)(void *ctx, const char *group), void *ctx)
-{
-    return cgroup_leaves_sweep(&host->cgroups, instance, is_used, ctx);
-}
-
 void sandbox_group_close(struct sandbox_group *group)
 {
     cleanup_fd_at(&group->procs_fd);

@@ -86,7 +86,7 @@ void sandbox_instance_release(struct sandbox_instance *instance); /* closes, kil
 int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
                           void *ctx, struct err *err);
 
-/* A cgroup below the instance for one task or exec: "task" or "exec-N". Descriptors are the
+/* A cgroup below the instance, for what is ended apart from the rest: "task". Descriptors are the
  * caller's; -1 where the host has no such thing. */
 struct sandbox_group {
     int procs_fd; /* cgroup.procs, opened for writing by us: init moves a child in by writing "0" */
@@ -97,10 +97,6 @@ int sandbox_group_create(struct sandbox_host *host, const char *instance, const 
                          struct sandbox_group *ret, struct err *err);
 int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
                          struct err *err);
-/* Removes groups "exec-N" that have become empty, but those that `is_used` knows (a program may be
- * on its way into them). Returns how many a process is still in. */
-int sandbox_groups_sweep(struct sandbox_host *host, const char *instance,
-                         bool (*is_used)(void *ctx, const char *group), void *ctx);
 void sandbox_group_close(struct sandbox_group *group);
 
 /* One job in a jail: its own user, mount, pid, net, ipc, uts and cgroup namespaces, ids of `block`,

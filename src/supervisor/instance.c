@@ -224,7 +224,6 @@ int instance_start(struct sandbox *sandbox, struct err *err)
     }
     instance_note_lease(sandbox);
     sandbox->is_adopted = false;
-    sandbox->has_old_groups = false;
     sandbox->next_number = 1;
     instance_watch(sandbox, LIMIT_START_MS);
     /* While the child sets up. An instance that is on no record is ended by the next supervisor. */
@@ -259,7 +258,6 @@ int instance_adopt(struct sandbox *sandbox, struct err *err)
         return result;
     }
     sandbox->is_adopted = true;
-    sandbox->has_old_groups = true; /* perhaps */
     sandbox->next_number = instance_fresh_number();
     instance_watch(sandbox, LIMIT_ADOPT_MS);
     channel_send(sandbox->init, IPC_INIT_HELLO, sandbox->next_number++, NULL, NULL, 0);

@@ -5,7 +5,6 @@
  * agent leaves of the repository.
  */
 #include <fcntl.h>
-#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,11 +30,6 @@ void runs_tell_end(struct supervisor *supervisor, struct reply reply, const stru
     reply_send(supervisor, reply, IPC_RUN_ENDED, &body, NULL, 0);
 }
 
-static void runs_group_name(uint64_t number, char ret[32])
-{
-    snprintf(ret, 32, "exec-%" PRIu64, number);
-}
-
 bool runs_are_full(const struct sandbox *sandbox)
 {
     size_t count = sandbox->foreign_runs;
@@ -58,15 +52,6 @@ static struct run *runs_take(struct sandbox *sandbox, uint64_t number)
 
 /* --------------------------------------------------------------------------------- execs */
 
-static void runs_send_exec(struct sandbox *sandbox, const struct op *op, uint64_t number,
-                           const struct sandbox_group *group)
-{
-    struct msg_init_exec body = {.exec = number, .user = op->user};
-    int fds[3] = {op->fd, group->procs_fd, group->kill_fd};
-    size_t count = group->procs_fd < 0 ? 1 : group->kill_fd < 0 ? 2 : 3;
-    channel_send(sandbox->init, IPC_INIT_EXEC, number, &body, fds, count);
-}
-
 /* init keeps the request and may still run the program; who asked has gone. */
 static void runs_on_late(void *ctx)
 {
@@ -83,18 +68,7 @@ static void runs_on_late(void *ctx)
 
 void runs_exec(struct sandbox *sandbox, const struct op *op)
 {
-    struct supervisor *supervisor = sandbox->supervisor;
     uint64_t number = sandbox->next_number++;
-    char name[32];
-    runs_group_name(number, name);
-    struct sandbox_group group = {-1, -1, -1};
-    struct err err = {0};
-    int result = sandbox_group_create(supervisor->host, sandbox->meta.name, name, &group, &err);
-    if (result < 0) {
-        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
-        reply_failure(supervisor, op->reply, result, err.message);
-        return;
-    }
     if (op->is_clone && !sandbox->meta.is_cloning) {
         sandbox->meta.is_cloning = true; /* a next supervisor finishes what git began */
         table_save(sandbox);
@@ -107,8 +81,10 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
                         .is_clone = op->is_clone};
     run->late = event_timer(&supervisor->loop, LIMIT_ANSWER_MS, 0, runs_on_late, run);
     sandbox->runs = run;
-    runs_send_exec(sandbox, op, number, &group);
-    sandbox_group_close(&group);
+    /* It runs in init's own group: nothing ends it but the end of the instance, and to join a group
+     * of the v2 tree takes an RCU grace period. */
+    struct msg_init_exec body = {.exec = number, .user = op->user};
+    channel_send(sandbox->init, IPC_INIT_EXEC, number, &body, &op->fd, 1);
     table_touch(sandbox);
 }
 
@@ -125,27 +101,6 @@ static struct run *runs_find(struct sandbox *sandbox, uint64_t number)
     while (run && run->number != number)
         run = run->next;
     return run;
-}
-
-static void runs_remove_group(struct sandbox *sandbox, uint64_t number)
-{
-    char name[32];
-    runs_group_name(number, name);
-    /* A child that lives on keeps its group. */
-    if (sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL) < 0)
-        sandbox->has_old_groups = true;
-}
-
-static bool runs_is_used(void *ctx, const char *group)
-{
-    return runs_find(ctx, strtoull(group + strlen("exec-"), NULL, 10));
-}
-
-void runs_sweep_groups(struct sandbox *sandbox)
-{
-    if (sandbox->has_old_groups)
-        sandbox->has_old_groups = sandbox_groups_sweep(sandbox->supervisor->host,
-                                                       sandbox->meta.name, runs_is_used, sandbox);
 }
 
 /* A program that could not be executed ends as a shell tells it: 127 when it is not there, else
@@ -166,7 +121,6 @@ static void runs_not_started(struct sandbox *sandbox, uint64_t number, int code,
         table_save(sandbox);
     }
     runs_free(run);
-    runs_remove_group(sandbox, number);
     table_pump(sandbox);
 }
 
@@ -322,7 +276,6 @@ static void runs_clone_ended(struct sandbox *sandbox, const struct run *run,
 void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body)
 {
     struct run *run = runs_take(sandbox, body->exec);
-    runs_remove_group(sandbox, body->exec);
     table_touch(sandbox);
     if (run && run->is_clone)
         runs_clone_ended(sandbox, run, &body->end);

@@ -72,7 +72,6 @@ struct sandbox {
     bool is_silent; /* init left a request unanswered for LIMIT_ANSWER_MS, and said nothing since */
     struct run *runs;
     uint32_t foreign_runs; /* execs of a former supervisor that still run */
-    bool has_old_groups;   /* of programs that ended and left children running */
     uint64_t next_number;  /* of requests to init */
     uint64_t task_number;  /* INIT_TASK that is not answered yet; 0: none */
     struct reply task_reply;
@@ -140,8 +139,6 @@ void runs_exec(struct sandbox *sandbox, const struct op *op);
 /* init's answers; false: it is not about a run. */
 bool runs_started(struct sandbox *sandbox, struct ipc_message *message);
 void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body);
-/* Groups of ended programs whose children have ended by now. */
-void runs_sweep_groups(struct sandbox *sandbox);
 void runs_fail_all(struct sandbox *sandbox, const char *why);
 /* After a take-over: the clone's git has ended, its commit was not saved yet. */
 void runs_resume_clone(struct sandbox *sandbox);

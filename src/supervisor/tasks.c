@@ -401,10 +401,7 @@ void tasks_check_all(void *ctx)
 {
     struct supervisor *supervisor = ctx;
     for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next) {
-        if (sandbox->state != SANDBOX_RUNNING)
-            continue;
-        runs_sweep_groups(sandbox);
-        if (sandbox->meta.task != TASK_RUNNING)
+        if (sandbox->state != SANDBOX_RUNNING || sandbox->meta.task != TASK_RUNNING)
             continue;
         table_touch(sandbox);
         channel_send(sandbox->init, IPC_INIT_HELLO, sandbox->next_number++, NULL, NULL, 0);

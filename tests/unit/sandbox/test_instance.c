@@ -351,38 +351,6 @@ static void expect_exec_ended(uint64_t number)
     assert(IPC_BODY(&message, msg_init_ended)->exec == number);
 }
 
-static bool is_exec_1003(void *ctx, const char *group)
-{
-    (void)ctx;
-    return strcmp(group, "exec-1003") == 0;
-}
-
-/* The group of a program whose children live on goes when they have ended; one that a program is
- * about to join stays. */
-static void test_empty_groups_are_swept(void)
-{
-    struct sandbox_group busy = start_waiting_exec(1004, "exec-1004");
-    struct sandbox_group next = {-1, -1, -1};
-    assert(sandbox_group_create(rig.host, rig.instance.name, "exec-1003", &next, NULL) == 0);
-    sandbox_group_close(&next);
-    /* Tests before this one left some, too. */
-    int busy_count = sandbox_groups_sweep(rig.host, rig.instance.name, is_exec_1003, NULL);
-    assert(busy_count >= 1);
-    assert(write(busy.kill_fd, "1", 1) == 1);
-    sandbox_group_close(&busy);
-    expect_exec_ended(1004);
-    for (int i = 0; i < 500; i++) {
-        if (sandbox_groups_sweep(rig.host, rig.instance.name, is_exec_1003, NULL) < busy_count)
-            break;
-        poll(NULL, 0, 10);
-    }
-    char path[128];
-    snprintf(path, sizeof(path), "%s/exec-1004", rig.instance.name);
-    assert(faccessat(rig.host->cgroups.v2_fd, path, F_OK, 0) < 0);
-    snprintf(path, sizeof(path), "%s/exec-1003", rig.instance.name);
-    assert(faccessat(rig.host->cgroups.v2_fd, path, F_OK, 0) == 0);
-}
-
 /* One program ends while there is no supervisor, another goes on: the next supervisor is told of
  * both, since it will hear of the end of both. */
 static void test_ends_that_nobody_heard_still_count(void)
@@ -519,7 +487,6 @@ static void run_tests(void)
     test_an_instance_outlives_its_supervisor();
     test_a_held_up_start_is_given_up();
     test_ends_that_nobody_heard_still_count();
-    test_empty_groups_are_swept();
     test_what_an_agent_leaves_holds_up_no_start();
     test_a_stop_ends_everything();
     rig_stop(&rig);

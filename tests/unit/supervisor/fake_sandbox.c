@@ -162,16 +162,6 @@ int sandbox_group_remove(struct sandbox_host *host, const char *instance, const 
     return 0;
 }
 
-int sandbox_groups_sweep(struct sandbox_host *host, const char *instance,
-                         bool (*is_used)(void *ctx, const char *group), void *ctx)
-{
-    (void)host;
-    (void)instance;
-    (void)is_used;
-    (void)ctx;
-    return 0;
-}
-
 void sandbox_group_close(struct sandbox_group *group)
 {
     (void)group;
