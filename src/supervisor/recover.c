@@ -3,9 +3,9 @@
  * and what it left half made, which is cleared away. Whatever the former one was doing when it
  * died, one of these holds:
  *
- *   folder without meta.json       it was being made: to the trash
- *   meta.json without a lease      stopped; or its start was not on record yet: then its cgroup is
- *                                  found by name, killed
+ *   folder without meta.json       it was being made, or its first start was not on record yet:
+ *                                  to the trash; its cgroup is found by name, killed
+ *   meta.json without a lease      stopped; or its start was not on record yet: the same cgroup
  *   meta.json with a lease         alive: taken over; dead: what it left is cleared away, its task
  *                                  has ended (exit-code is there) or is lost
  *   base.new, images/.build-*      half made: replaced or to the trash

@@ -1,7 +1,7 @@
 /*
  * The sandbox table and its queues; see table.h. Invariants: a name is in the table once; a
- * sandbox's folder has a meta.json from the moment that anything of it is told to anyone; an
- * operation is answered once.
+ * sandbox's folder has a meta.json, with its lease, from its first start on, and before that
+ * nothing is answered but refusals; an operation is answered once.
  */
 #include "supervisor/table.h"
 
@@ -86,12 +86,6 @@ static int table_agent_image(struct supervisor *supervisor, const char *agent_na
     return 0;
 }
 
-static int table_fill_folder(const struct meta *meta, int folder_fd, struct err *err)
-{
-    int result = table_make_folders(folder_fd, err);
-    return result < 0 ? result : meta_write(folder_fd, meta, err);
-}
-
 int table_create(struct supervisor *supervisor, const char *name, struct sandbox **ret,
                  struct err *err)
 {
@@ -111,7 +105,7 @@ int table_create(struct supervisor *supervisor, const char *name, struct sandbox
         openat(supervisor->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder < 0)
         return err_errno(err, errno, "cannot open the folder of sandbox %s", name);
-    result = table_fill_folder(&meta, folder, err);
+    result = table_make_folders(folder, err);
     if (result < 0) {
         state_to_trash(supervisor, supervisor->sandboxes_fd, name, "sandbox", NULL);
         trash_empty(supervisor);

@@ -86,7 +86,8 @@ struct sandbox {
 struct sandbox *table_find(struct supervisor *supervisor, const char *name);
 /* Puts a sandbox into the table; takes folder_fd. */
 struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd);
-/* Makes the folder and the record of a new sandbox with the default agent. */
+/* Makes the folder of a new sandbox with the default agent; its record is made by its first start,
+ * once. */
 int table_create(struct supervisor *supervisor, const char *name, struct sandbox **ret,
                  struct err *err);
 
