@@ -62,7 +62,7 @@ struct spawned {
  * caller's, those of *ret are the caller's. */
 int spawn_program(const struct spawn_request *request, struct spawned *ret, struct err *err);
 
-/* spawn_child.c: the forked child; ends in exec or says why not through report_fd. */
+/* spawn_child.c: the child; ends in exec or says why not through report_fd. */
 struct spawn_plan {
     const struct spawn_request *request;
     const char *cwd;
@@ -74,7 +74,7 @@ struct spawn_report {
     int code;
     char text[256];
 };
-_Noreturn void spawn_run_child(const struct spawn_plan *plan);
+int spawn_run_child(void *plan); /* struct spawn_plan *; returns never */
 
 /* --- log.c: what a task prints */
 

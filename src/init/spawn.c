@@ -4,8 +4,10 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -16,6 +18,8 @@
 #define AGENT_ID 1000
 #define BASE_ENVIRONMENT_MAX 256
 #define SPAWN_WAKE_MS 50
+#define SPAWN_GONE_MS 1000
+#define CHILD_STACK (64 * 1024)
 
 /* Room for one program's strings; a program is started at a time. */
 static struct {
@@ -152,6 +156,31 @@ static int read_report(pid_t pid, int fd, struct err *err)
     return err_set(err, report.code, "%s", report.text);
 }
 
+/* The child runs in our memory, on a stack of its own, until its exec: to copy the page tables of
+ * PID 1 for that would cost more than all the rest. CLONE_VFORK is not for us, since the agent can
+ * stop the child: it would stop PID 1 with it. */
+static pid_t run_child(struct spawn_plan *plan, int report_fd, struct err *err)
+{
+    char *stack =
+        mmap(NULL, CHILD_STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED)
+        return err_errno(err, errno, "cannot make a stack");
+    pid_t pid = clone(spawn_run_child, stack + CHILD_STACK, CLONE_VM | SIGCHLD, plan);
+    int result = pid < 0 ? err_errno(err, errno, "cannot make a process") : 0;
+    close(plan->report_fd); /* ours; the child looks at the plan meanwhile: it stays as it is */
+    if (result == 0)
+        result = read_report(pid, report_fd, err);
+    bool is_gone = true;
+    if (result < 0 && pid > 0) {
+        kill(pid, SIGKILL);                    /* whatever holds it up; it is reaped as an orphan */
+        struct pollfd end = {.fd = report_fd}; /* closed when it has let go of our memory */
+        is_gone = poll(&end, 1, SPAWN_GONE_MS) == 1;
+    }
+    if (is_gone)
+        munmap(stack, CHILD_STACK);
+    return result < 0 ? result : pid;
+}
+
 int spawn_program(const struct spawn_request *request, struct spawned *ret, struct err *err)
 {
     cleanup_pair struct pipe_pair out = {-1, -1};
@@ -174,19 +203,11 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
         .environment = room.environment,
         .stdout_fd = out.write_fd,
         .stderr_fd = error.write_fd,
-        .report_fd = report.write_fd,
+        .report_fd = TAKE_FD(report.write_fd),
     };
-    pid_t pid = fork();
-    if (pid == 0)
-        spawn_run_child(&plan);
+    pid_t pid = run_child(&plan, report.read_fd, err);
     if (pid < 0)
-        return err_errno(err, errno, "cannot make a process");
-    close(TAKE_FD(report.write_fd));
-    result = read_report(pid, report.read_fd, err);
-    if (result < 0) {
-        kill(pid, SIGKILL); /* whatever holds it up; it is reaped as an orphan */
-        return result;
-    }
+        return pid;
     *ret = (struct spawned){pid, TAKE_FD(out.read_fd), TAKE_FD(error.read_fd)};
     return 0;
 }

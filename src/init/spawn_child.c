@@ -1,11 +1,13 @@
-/* The forked child of PID 1, up to exec: group, session, descriptors, privileges. Says through the
- * report pipe why it failed. */
+/* The child of PID 1, up to exec: group, session, descriptors, privileges. Says through the report
+ * pipe why it failed. It runs in the memory of PID 1, which waits meanwhile: it may change nothing
+ * there but its own stack (and errno, which PID 1 does not look at then). */
 #include <fcntl.h>
 #include <grp.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <signal.h>
+#include <stdbool.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -82,22 +84,56 @@ static void reset_signals(void)
     sigprocmask(SIG_SETMASK, &none, NULL);
 }
 
-/* execvpe(3) takes arrays of char * for old reasons; it changes neither them nor the strings. */
-static void execute(const char *const *argv, const char *const *environment)
+/* As execvpe(3) does: what the kernel does not know is a shell's script. */
+static void execute_file(const char *path, const char *const *argv, const char *const *environment)
 {
-    union {
-        const char *const *in;
-        char *const *out;
-    } arguments = {.in = argv}, variables = {.in = environment};
-    /* The program is looked for in its own PATH. */
-    for (const char *const *entry = environment; *entry; entry++)
-        if (strncmp(*entry, "PATH=", 5) == 0)
-            setenv("PATH", *entry + 5, 1);
-    execvpe(argv[0], arguments.out, variables.out);
+    const char *script[LIMIT_SPEC_STRINGS + 2] = {"/bin/sh", path};
+    /* execve(2) changes neither strings nor arrays. */
+    syscall(SYS_execve, path, argv, environment);
+    if (errno != ENOEXEC)
+        return;
+    for (size_t i = 1; argv[i - 1] && i < LIMIT_SPEC_STRINGS; i++)
+        script[i + 1] = argv[i];
+    syscall(SYS_execve, script[0], script, environment);
 }
 
-void spawn_run_child(const struct spawn_plan *plan)
+/* The program is looked for in its own PATH. */
+static const char *find_path(const char *const *environment)
 {
+    const char *path = "/bin:/usr/bin";
+    for (; *environment; environment++)
+        if (strncmp(*environment, "PATH=", 5) == 0)
+            path = *environment + 5;
+    return path;
+}
+
+/* Returns when nothing could be executed, with errno; not through execvpe(3), which looks at PID
+ * 1's own PATH. */
+static void execute(const char *const *argv, const char *const *environment)
+{
+    bool is_denied = false;
+    if (strchr(argv[0], '/')) {
+        execute_file(argv[0], argv, environment);
+        return;
+    }
+    for (const char *at = find_path(environment), *end; at; at = *end ? end + 1 : NULL) {
+        char file[PATH_MAX];
+        end = strchrnul(at, ':');
+        int len = snprintf(file, sizeof(file), "%.*s%s%s", (int)(end - at), at,
+                           end == at ? "" : "/", argv[0]);
+        if (len >= (int)sizeof(file))
+            continue;
+        execute_file(file, argv, environment);
+        is_denied |= errno == EACCES;
+        if (errno != EACCES && errno != ENOENT && errno != ENOTDIR)
+            return;
+    }
+    errno = is_denied ? EACCES : ENOENT;
+}
+
+int spawn_run_child(void *argument)
+{
+    const struct spawn_plan *plan = argument;
     const struct spawn_request *request = plan->request;
     if (request->procs_fd >= 0 && write(request->procs_fd, "0", 1) < 0)
         fail(plan->report_fd, errno, "cannot join", "its cgroup");
