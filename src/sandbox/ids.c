@@ -143,17 +143,31 @@ void ids_release(struct ids *ids, uint32_t block)
     ids->blocks[block].released = ++ids->clock;
 }
 
+/* The child of make_userns: it has copies of all our descriptors (the lock of STATE too), so it
+ * ends with us, however we end: then the pipe has no writer any more. */
+_Noreturn static void wait_in_userns(const int life[2])
+{
+    char none;
+    close(life[1]);
+    while (read(life[0], &none, 1) < 0 && errno == EINTR)
+        ;
+    _exit(0);
+}
+
 /* A user namespace lives as long as a process in it or a descriptor of it: a child that only waits
  * is made, mapped, opened and killed. */
 static int make_userns(uint32_t base, struct err *err)
 {
+    int life[2];
+    if (pipe2(life, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot make a pipe");
+    cleanup_fd int read_end = life[0], write_end = life[1];
     int pidfd = -1;
     struct clone_args args = {.flags = CLONE_NEWUSER | CLONE_PIDFD,
                               .pidfd = (uint64_t)(uintptr_t)&pidfd};
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (pid == 0)
-        for (;;)
-            pause();
+        wait_in_userns(life);
     if (pid < 0)
         return err_errno(err, errno, "cannot make a user namespace");
     int result = process_write_maps(pid, base, err);

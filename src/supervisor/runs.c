@@ -79,7 +79,7 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
                         .reply = op->reply,
                         .number = number,
                         .is_clone = op->is_clone};
-    run->late = event_timer(&supervisor->loop, LIMIT_ANSWER_MS, 0, runs_on_late, run);
+    run->late = event_timer(&sandbox->supervisor->loop, LIMIT_ANSWER_MS, 0, runs_on_late, run);
     sandbox->runs = run;
     /* It runs in init's own group: nothing ends it but the end of the instance, and to join a group
      * of the v2 tree takes an RCU grace period. */

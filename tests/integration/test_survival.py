@@ -1,5 +1,7 @@
 """What survives what: every daemon killed in the middle of a task; take-over; nothing left behind."""
 import concurrent.futures
+import contextlib
+import http.client
 import os
 import pathlib
 import re
@@ -131,6 +133,49 @@ def test_an_init_that_is_held_up_is_told_and_goes_on_later(daemon_sh):
     os.kill(inits[0], signal.SIGSTOP)
     assert daemon_sh.post(f"{first.path}/stop", timeout=40).status in (200, 204)
     assert first.exec("/bin/echo", "new")["stdout"] == "new\n"
+
+
+def killed_at(point, daemon, name):
+    """Starts the sandbox and kills the supervisor as soon as point() is true."""
+    def ask():
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            daemon.post(f"/sandboxes/{name}/exec", {"argv": ["/bin/true"]})
+    thread = threading.Thread(target=ask)
+    thread.start()
+    harness.wait_for(point, 20, "the point of the start", interval=0)
+    daemon.kill()
+    thread.join()
+
+
+def processes(group):
+    pids = []
+    with contextlib.suppress(OSError):
+        for path in [group, *group.glob("*/")]:
+            pids += (path / "cgroup.procs").read_text().split()
+    return pids
+
+
+@pytest.mark.parametrize("when", ["folder", "group", "process", "record"])
+def test_a_supervisor_killed_in_a_start_leaves_nothing_half_made(make_daemon, when):
+    """A first start puts the sandbox on record after its process was made: none may be forgotten."""
+    daemon = make_daemon(default_agent="sh")
+    init = str(daemon.sandbox("warm").init_pid())
+    groups = next(path.parent for path in pathlib.Path("/sys/fs/cgroup").glob("**/paddock-*/warm")
+                  if init in processes(path))
+    for number in range(3):
+        name = f"killed-{when}-{number}"
+        folder, group = daemon.state / "sandboxes" / name, groups / name
+        points = {"folder": folder.exists, "record": (folder / "meta.json").exists,
+                  "group": group.exists, "process": lambda: processes(group)}
+        killed_at(points[when], daemon, name)
+        daemon.start()
+        if not (folder / "meta.json").exists():
+            harness.wait_for(lambda: not group.exists() and not folder.exists(), 20, "nothing left")
+            assert daemon.get(f"/sandboxes/{name}").status == 404
+        assert daemon.sandbox(name).exec("/bin/true")["exitCode"] == 0
+        assert daemon.sandbox(name).remove().status in (200, 204)
+        harness.wait_for(lambda: not group.exists() and not folder.exists(), 20, "nothing left")
+    daemon.close()
 
 
 def test_a_second_daemon_on_the_same_state_refuses(daemon_sh):
