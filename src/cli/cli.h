@@ -116,7 +116,8 @@ struct cli_request {
 };
 struct cli_reply {
     long status;
-    struct buf body; /* up to LIMIT_CLI_REPLY_BYTES */
+    char request_id[24]; /* by which the daemon's log has it; "" for none */
+    struct buf body;     /* up to LIMIT_CLI_REPLY_BYTES */
 };
 void cli_reply_free(struct cli_reply *reply);
 #define cleanup_reply __attribute__((cleanup(cli_reply_free)))

@@ -191,6 +191,17 @@ static enum cli_exit explain(const struct transfer *transfer, const struct targe
                     where, os_errno ? ": " : "", os_errno ? strerror((int)os_errno) : "");
 }
 
+/* A number, as the log has it behind "request=". */
+static void read_request_id(CURL *curl, struct cli_reply *ret)
+{
+    struct curl_header *header = NULL;
+    ret->request_id[0] = '\0';
+    if (curl_easy_header(curl, "X-Request-Id", 0, CURLH_HEADER, -1, &header) == CURLHE_OK &&
+        strspn(header->value, "0123456789") == strlen(header->value) &&
+        strlen(header->value) < sizeof(ret->request_id))
+        snprintf(ret->request_id, sizeof(ret->request_id), "%s", header->value);
+}
+
 enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
                        struct cli_reply *ret, struct err *err)
 {
@@ -208,6 +219,7 @@ enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
         set_options(&transfer, &target, headers);
         CURLcode code = curl_easy_perform(transfer.curl);
         curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &ret->status);
+        read_request_id(transfer.curl, ret);
         if (code != CURLE_OK)
             status = explain(&transfer, &target, code, err);
         curl_easy_cleanup(transfer.curl);
@@ -226,8 +238,9 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
         return cli_fail(err, CLI_FAILED, "the daemon wants a token it knows: set PADDOCK_TOKEN");
     if (reply->status == 500)
         return cli_fail(err, CLI_FAILED,
-                        "%s%sthe daemon could not do it; the reason is the newest error in its log",
-                        name ? name : "", name ? ": " : "");
+                        "%s%sthe daemon could not do it; the reason is in its log, in the newest "
+                        "line with request=%s",
+                        name ? name : "", name ? ": " : "", reply->request_id);
     if (reply->body.len)
         return cli_fail(err, CLI_FAILED, "%s%s%.*s", name ? name : "", name ? ": " : "",
                         (int)(strlen(body) - (body[strlen(body) - 1] == '\n')), body);

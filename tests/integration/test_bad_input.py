@@ -110,6 +110,25 @@ def test_without_a_policy_nothing_is_reached_and_the_reason_is_told(make_daemon,
 # --------------------------------------------------------------------------------- the daemon
 
 
+def test_a_500_leads_to_its_reason_in_the_log(make_daemon):
+    daemon = make_daemon(default_agent="sh")
+    sandbox = daemon.sandbox("broken")
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+    assert daemon.post(f"{sandbox.path}/stop").status == 204
+    workspace = daemon.state / "sandboxes/broken/workspace"
+    workspace.rename(daemon.folder / "aside")
+    answer = daemon.post(f"{sandbox.path}/exec", {"argv": ["/bin/true"]})
+    assert (answer.status, answer.text) == (500, "Sandbox request failed")
+    mark = f"request={answer.headers['x-request-id']} sandbox=broken "
+    lines = [line for line in daemon.log().splitlines() if mark in line]
+    assert lines and "workspace" in lines[-1], daemon.log()
+    result = daemon.cli("exec", "broken", "true", check=False)
+    number = result.stderr.split(b"request=")[1].strip().decode()
+    assert result.returncode == 125 and f"request={number} sandbox=broken " in daemon.log()
+    (daemon.folder / "aside").rename(workspace)
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+
+
 def lock(path):
     path.chmod(0o644)
 

@@ -41,6 +41,7 @@ class Daemon:
                 script = daemon.answers.get((self.command, self.path), [(404, "Not found\n")])
                 status, reply = script.pop(0) if len(script) > 1 else script[0]
                 self.send_response(status)
+                self.send_header("X-Request-Id", "17")
                 if isinstance(reply, list):
                     self.stream(reply)
                     return
@@ -331,6 +332,13 @@ def test_mistakes_are_told(daemon):
         result = daemon.run(*arguments)
         assert result.returncode == 2 and says in result.stderr and result.stdout == b""
     assert daemon.asked == []
+
+
+def test_a_500_tells_where_the_reason_is(daemon):
+    daemon.on("POST", "/sandboxes/a/stop", (500, "Sandbox request failed"))
+    result = daemon.run("stop", "a")
+    assert result.returncode == 1 and b"a: the daemon could not do it" in result.stderr
+    assert result.stderr.endswith(b"request=17\n")
 
 
 def test_help_and_a_full_disk():
