@@ -98,7 +98,7 @@ void conn_fail(struct egress_conn *conn, int status, const char *reason, const c
     conn_audit(conn, "error", reason, ended_by);
 }
 
-static bool holds_secret(const struct conn_request *request, const struct egress_header *header)
+static bool holds_secret(const struct conn_request *request, const struct http_field *header)
 {
     for (size_t i = 0; i < request->secret_count; i++) {
         const struct secret *secret = &request->secrets[i];
@@ -110,16 +110,16 @@ static bool holds_secret(const struct conn_request *request, const struct egress
 }
 
 /* Appends the headers that go on. `drops_length`: framing is ours to say. */
-static int append_headers(struct egress_conn *conn, const struct egress_header *headers,
-                          size_t count, bool drops_length)
+static int append_headers(struct egress_conn *conn, const struct http_field *headers, size_t count,
+                          bool drops_length)
 {
     int result = 0;
     for (size_t i = 0; i < count && !result; i++) {
-        const struct egress_header *header = &headers[i];
+        const struct http_field *header = &headers[i];
         /* Trailer tells which trailers come, and those are relayed. */
-        bool is_trailer = http1_name_is(header, "trailer") && !conn->request.is_http10;
+        bool is_trailer = http_field_is(header, "trailer") && !conn->request.is_http10;
         if ((!is_trailer && http1_is_hop_by_hop(headers, count, header->name, header->name_len)) ||
-            (drops_length && http1_name_is(header, "content-length")) ||
+            (drops_length && http_field_is(header, "content-length")) ||
             holds_secret(&conn->request, header))
             continue;
         result = buf_append(&conn->out, header->name, header->name_len);
@@ -135,13 +135,13 @@ static int append_headers(struct egress_conn *conn, const struct egress_header *
 
 static int append_status_line(struct egress_conn *conn, int status, const char *reason)
 {
-    struct egress_header line = {"", 0, reason, strlen(reason)};
+    struct http_field line = {"", 0, reason, strlen(reason)};
     return buf_appendf(&conn->out, "HTTP/1.1 %d %s\r\n", status,
                        holds_secret(&conn->request, &line) ? "" : reason);
 }
 
 static void relay_interim(struct egress_conn *conn, int status, const char *reason,
-                          const struct egress_header *headers, size_t count)
+                          const struct http_field *headers, size_t count)
 {
     struct conn_request *request = &conn->request;
     if (request->is_http10 || (status == 100 && !request->expects_continue))
@@ -154,7 +154,7 @@ static void relay_interim(struct egress_conn *conn, int status, const char *reas
 
 /* How the answer's body is framed for this client. */
 static int settle_framing(struct conn_request *request, int status,
-                          const struct egress_header *headers, size_t count, struct err *err)
+                          const struct http_field *headers, size_t count, struct err *err)
 {
     enum egress_body kind;
     uint64_t length;
@@ -170,7 +170,7 @@ static int settle_framing(struct conn_request *request, int status,
     return 0;
 }
 
-static void on_head(void *ctx, int status, const char *reason, const struct egress_header *headers,
+static void on_head(void *ctx, int status, const char *reason, const struct http_field *headers,
                     size_t count)
 {
     struct egress_conn *conn = ctx;
@@ -243,7 +243,7 @@ static bool on_body(void *ctx, const char *data, size_t len)
     return true;
 }
 
-static void on_trailers(void *ctx, const struct egress_header *headers, size_t count)
+static void on_trailers(void *ctx, const struct http_field *headers, size_t count)
 {
     struct egress_conn *conn = ctx;
     if (conn->request.answer != EGRESS_BODY_CHUNKED || conn->request.answer_is_empty)

@@ -13,7 +13,7 @@
 
 /* Headers of a request, and those that the rule sets. */
 struct header_list {
-    struct egress_header items[LIMIT_EGRESS_HEADERS + LIMIT_EGRESS_SET_HEADERS];
+    struct http_field items[LIMIT_HTTP_FIELDS + LIMIT_EGRESS_SET_HEADERS];
     size_t count;
 };
 
@@ -42,9 +42,9 @@ static void begin_request(struct egress_conn *conn, const struct http1_head *hea
     request->path = request->query = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES);
     memcpy(request->method, head->method, sizeof(request->method));
     request->is_head = strcmp(head->method, "HEAD") == 0;
-    request->is_http10 = head->minor == 0;
+    request->is_http10 = head->http.minor == 0;
     request->keep_alive = head->keep_alive;
-    request->expects_continue = head->expects_continue;
+    request->expects_continue = head->http.is_continue_awaited;
     http1_body_init(&request->body, head->body, head->body_length);
 }
 
@@ -208,7 +208,7 @@ static int set_headers(struct egress_conn *conn, struct header_list *list,
             return result;
         const char *name = policy_rule_set_name(request->rule, i);
         list->items[list->count++] =
-            (struct egress_header){name, strlen(name), values[i].data, values[i].len};
+            (struct http_field){name, strlen(name), values[i].data, values[i].len};
     }
     struct secret_search search = {.conn = conn};
     policy_rule_secrets(request->rule, on_rule_secret, &search);
@@ -221,8 +221,8 @@ static int set_headers(struct egress_conn *conn, struct header_list *list,
 static bool has_override(struct egress_conn *conn, const struct http1_head *head)
 {
     const struct policy_rule *rule = conn->request.rule;
-    for (size_t i = 0; i < head->header_count; i++) {
-        const struct egress_header *header = &head->headers[i];
+    for (size_t i = 0; i < head->http.field_count; i++) {
+        const struct http_field *header = &head->http.fields[i];
         if (!policy_rule_refuses_header(rule, header->name, header->name_len))
             continue;
         struct refusal refusal;
@@ -244,13 +244,13 @@ static void keep_headers(const struct egress_conn *conn, const struct http1_head
 {
     static const char *const framing[] = {"host", "content-length", "expect"};
     const struct policy_rule *rule = conn->request.rule;
-    for (size_t i = 0; i < head->header_count; i++) {
-        const struct egress_header *header = &head->headers[i];
-        bool is_dropped = http1_is_hop_by_hop(head->headers, head->header_count, header->name,
-                                              header->name_len) ||
+    for (size_t i = 0; i < head->http.field_count; i++) {
+        const struct http_field *header = &head->http.fields[i];
+        bool is_dropped = http1_is_hop_by_hop(head->http.fields, head->http.field_count,
+                                              header->name, header->name_len) ||
                           policy_rule_removes_header(rule, header->name, header->name_len);
         for (size_t j = 0; j < ARRAY_LEN(framing); j++)
-            is_dropped = is_dropped || http1_name_is(header, framing[j]);
+            is_dropped = is_dropped || http_field_is(header, framing[j]);
         if (!is_dropped)
             list->items[list->count++] = *header;
     }
@@ -283,7 +283,7 @@ static int start_exchange(struct egress_conn *conn, const struct http1_head *hea
         .header_count = list->count,
         .body = head->body,
         .body_length = head->body_length,
-        .expects_continue = head->expects_continue,
+        .expects_continue = head->http.is_continue_awaited,
     };
     return egress_upstream_start(conn->egress->upstreams, &out, &conn_exchange_events, conn,
                                  &request->exchange, err);

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "egress/upstream.h"
+#include "http/head.h"
 #include "util/err.h"
 #include "util/limits.h"
 
@@ -21,17 +22,14 @@ struct http1_text {
 
 /* A request's head. Texts point into the bytes that were parsed. */
 struct http1_head {
+    struct http_head http;
     size_t len; /* of the head in bytes, its empty line included */
-    int minor;  /* HTTP/1.0 or HTTP/1.1 */
     char method[HTTP1_METHOD_MAX];
     struct http1_text target; /* as sent */
     struct http1_text host;   /* len 0: HTTP/1.0 without Host */
-    struct egress_header headers[LIMIT_EGRESS_HEADERS];
-    size_t header_count;
     enum egress_body body;
     uint64_t body_length;
     bool keep_alive;
-    bool expects_continue;
     bool wants_upgrade;
     bool wants_h2c;
     int status; /* when refused: what to answer, 400, 414, 417, 431 or 505 */
@@ -46,7 +44,7 @@ enum http1_result http1_head_parse(const char *data, size_t len, struct http1_he
 
 /* True when the header belongs to one connection, not to the message: the fixed ones of RFC 9110
  * 7.6.1, and each that a Connection header among `headers` names. */
-bool http1_is_hop_by_hop(const struct egress_header *headers, size_t count, const char *name,
+bool http1_is_hop_by_hop(const struct http_field *headers, size_t count, const char *name,
                          size_t name_len);
 
 /* Splits a target into authority (len 0: none) and path. `scheme` is what an absolute-form target
@@ -55,20 +53,10 @@ int http1_target_split(struct http1_text target, const char *scheme,
                        struct http1_text *ret_authority, struct http1_text *ret_path,
                        struct err *err);
 
-bool http1_name_is(const struct egress_header *header, const char *name);
-bool http1_is_token(const char *data, size_t len);       /* RFC 9110 5.6.2 */
-bool http1_is_field_value(const char *data, size_t len); /* no control character but tab */
-
-/* One line "name: value" without its line end, strictly. 0 or -EBADMSG. */
-int http1_field_parse(const char *line, size_t len, struct egress_header *ret, struct err *err);
-
-/* Content-Length: digits alone. 0 or -EBADMSG. */
-int http1_length_parse(const char *data, size_t len, uint64_t *ret);
-
 /* Where an answer's body ends, by its headers: chunked, a length, or EGRESS_BODY_NONE: neither is
  * given. -EBADMSG: two lengths, or a transfer coding other than chunked. */
-int http1_answer_framing(const struct egress_header *headers, size_t count,
-                         enum egress_body *ret_kind, uint64_t *ret_length, struct err *err);
+int http1_answer_framing(const struct http_field *headers, size_t count, enum egress_body *ret_kind,
+                         uint64_t *ret_length, struct err *err);
 
 /* How far a request's body has been read. */
 struct http1_body {

@@ -87,7 +87,7 @@ static bool step_text(struct http1_body *body, char c)
         return true;
     }
     body->trailer_line_empty = false;
-    return http1_is_field_value(&c, 1);
+    return http_is_value(&c, 1);
 }
 
 static bool step(struct http1_body *body, char c)

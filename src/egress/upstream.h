@@ -12,16 +12,10 @@
 #include <stdint.h>
 
 #include "egress/egress.h"
+#include "http/head.h"
 #include "util/buf.h"
 
 struct egress_exchange;
-
-struct egress_header {
-    const char *name;
-    size_t name_len;
-    const char *value;
-    size_t value_len;
-};
 
 enum egress_body { EGRESS_BODY_NONE, EGRESS_BODY_LENGTH, EGRESS_BODY_CHUNKED };
 
@@ -36,7 +30,7 @@ struct egress_request {
     uint16_t connect_port;
     const char *ca_pem; /* of the rule's upstream_ca, or NULL: the system's */
     size_t ca_pem_len;
-    const struct egress_header *headers; /* end-to-end headers, Host and framing left out */
+    const struct http_field *headers; /* end-to-end headers, Host and framing left out */
     size_t header_count;
     enum egress_body body;
     uint64_t body_length;
@@ -45,12 +39,12 @@ struct egress_request {
 
 struct egress_exchange_events {
     /* An interim (1xx) or the final head. Names and values point into the exchange's memory. */
-    void (*head)(void *ctx, int status, const char *reason, const struct egress_header *headers,
+    void (*head)(void *ctx, int status, const char *reason, const struct http_field *headers,
                  size_t count);
     /* Body bytes. Returns false to pause: the same bytes are given again after resume. */
     bool (*body)(void *ctx, const char *data, size_t len);
     /* Trailers of a chunked answer, before `end`. */
-    void (*trailers)(void *ctx, const struct egress_header *headers, size_t count);
+    void (*trailers)(void *ctx, const struct http_field *headers, size_t count);
     /* There is room for more of the request's body. */
     void (*writable)(void *ctx);
     /* The end; after it the exchange is gone. reason NULL: the answer is complete; else the cause:

@@ -26,7 +26,7 @@ static int parse_status_line(const char *line, size_t len, const char **ret_reas
             return -1;
         status = status * 10 + (line[i] - '0');
     }
-    if (status < 100 || (len > 12 && line[12] != ' ') || !http1_is_field_value(line, len))
+    if (status < 100 || (len > 12 && line[12] != ' ') || !http_is_value(line, len))
         return -1;
     *ret_reason = len > 13 ? line + 13 : "";
     return status;
@@ -34,13 +34,13 @@ static int parse_status_line(const char *line, size_t len, const char **ret_reas
 
 /* Reads exchange->lines, NUL-terminated "name: value" lines. Returns how many, or -EBADMSG. */
 static ssize_t parse_lines(const struct egress_exchange *exchange, const char *lines,
-                           struct egress_header headers[LIMIT_EGRESS_HEADERS])
+                           struct http_field headers[LIMIT_HTTP_FIELDS])
 {
     size_t count = 0;
     const char *end = exchange->lines.data + exchange->lines.len;
     while (lines < end) {
         size_t len = strlen(lines);
-        if (count == LIMIT_EGRESS_HEADERS || http1_field_parse(lines, len, &headers[count], NULL))
+        if (count == LIMIT_HTTP_FIELDS || http_field_parse(lines, len, &headers[count], NULL))
             return -EBADMSG;
         count++;
         lines += len + 1;
@@ -50,7 +50,7 @@ static ssize_t parse_lines(const struct egress_exchange *exchange, const char *l
 
 /* An answer without a length ends with its connection; then a cut must be told from an end. */
 static bool ends_with_connection(const struct egress_exchange *exchange, int status,
-                                 const struct egress_header *headers, size_t count)
+                                 const struct http_field *headers, size_t count)
 {
     enum egress_body kind;
     uint64_t length;
@@ -61,7 +61,7 @@ static bool ends_with_connection(const struct egress_exchange *exchange, int sta
 
 static size_t deliver_head(struct egress_exchange *exchange, size_t used)
 {
-    struct egress_header headers[LIMIT_EGRESS_HEADERS];
+    struct http_field headers[LIMIT_HTTP_FIELDS];
     if (exchange->lines.len == 0)
         return fail(exchange, "the upstream's answer has no status line");
     const char *reason;
@@ -116,7 +116,7 @@ size_t upstream_on_body(char *data, size_t size, size_t count, void *ctx)
 
 void upstream_deliver_trailers(struct egress_exchange *exchange)
 {
-    struct egress_header headers[LIMIT_EGRESS_HEADERS];
+    struct http_field headers[LIMIT_HTTP_FIELDS];
     if (exchange->phase != EXCHANGE_BODY || exchange->lines.len == 0)
         return;
     ssize_t count = parse_lines(exchange, exchange->lines.data, headers);

@@ -101,7 +101,7 @@ static int append_line(struct curl_slist **list, const char *line)
 }
 
 /* "name: value", or "name;", libcurl's way to write an empty value. */
-static int append_header(struct egress_exchange *exchange, const struct egress_header *header,
+static int append_header(struct egress_exchange *exchange, const struct http_field *header,
                          const char *rider)
 {
     struct buf line = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
@@ -126,7 +126,7 @@ static int append_header(struct egress_exchange *exchange, const struct egress_h
  * request after 417, and waits with a clock), while here the sandbox's client decides. */
 static int append_headers(struct egress_exchange *exchange, const struct egress_request *request)
 {
-    static const struct egress_header accept_all = {"accept", 6, "*/*", 3};
+    static const struct http_field accept_all = {"accept", 6, "*/*", 3};
     const char *rider = request->expects_continue ? "\r\nExpect: 100-continue" : "";
     size_t count = request->header_count;
     int result = 0;

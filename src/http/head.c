@@ -28,7 +28,7 @@ ssize_t http_head_length(const char *data, size_t len, size_t *scanned)
 }
 
 /* tchar of RFC 9110, 5.6.2 */
-static bool http_is_token(const char *data, size_t len)
+bool http_is_token(const char *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (!isalnum((unsigned char)data[i]) && !(data[i] && strchr("!#$%&'*+-.^_`|~", data[i])))
@@ -36,7 +36,7 @@ static bool http_is_token(const char *data, size_t len)
     return len > 0;
 }
 
-static bool http_is_visible(const char *data, size_t len)
+bool http_is_visible(const char *data, size_t len)
 {
     for (size_t i = 0; i < len; i++)
         if (data[i] < 0x21 || data[i] > 0x7e)
@@ -44,7 +44,7 @@ static bool http_is_visible(const char *data, size_t len)
     return len > 0;
 }
 
-static bool http_is_value(const char *data, size_t len)
+bool http_is_value(const char *data, size_t len)
 {
     for (size_t i = 0; i < len; i++) {
         unsigned char c = (unsigned char)data[i];
@@ -54,14 +54,15 @@ static bool http_is_value(const char *data, size_t len)
     return true;
 }
 
-static bool http_equals(const char *data, size_t len, const char *text)
+bool http_equals(const char *data, size_t len, const char *text)
 {
     return len == strlen(text) && strncasecmp(data, text, len) == 0;
 }
 
-bool http_list_has(const char *list, size_t len, const char *token)
+bool http_list_has(const struct http_field *field, const char *token, size_t token_len)
 {
-    const char *end = list + len;
+    const char *list = field->value;
+    const char *end = list + field->value_len;
     while (list < end) {
         const char *comma = memchr(list, ',', (size_t)(end - list));
         const char *stop = comma ? comma : end;
@@ -70,17 +71,22 @@ bool http_list_has(const char *list, size_t len, const char *token)
         const char *last = stop;
         while (last > list && (last[-1] == ' ' || last[-1] == '\t'))
             last--;
-        if (http_equals(list, (size_t)(last - list), token))
+        if ((size_t)(last - list) == token_len && strncasecmp(list, token, token_len) == 0)
             return true;
         list = stop + 1;
     }
     return false;
 }
 
+bool http_field_is(const struct http_field *field, const char *name)
+{
+    return http_equals(field->name, field->name_len, name);
+}
+
 const struct http_field *http_head_field(const struct http_head *head, const char *name)
 {
     for (size_t i = 0; i < head->field_count; i++)
-        if (http_equals(head->fields[i].name, head->fields[i].name_len, name))
+        if (http_field_is(&head->fields[i], name))
             return &head->fields[i];
     return NULL;
 }
@@ -103,7 +109,7 @@ static int http_refuse(struct err *err, int status, const char *reason)
     return status;
 }
 
-static int http_request_line(const char *line, size_t len, struct http_head *head, struct err *err)
+int http_request_line(const char *line, size_t len, struct http_head *head, struct err *err)
 {
     const char *end = line + len;
     const char *first = memchr(line, ' ', len);
@@ -129,15 +135,13 @@ static int http_request_line(const char *line, size_t len, struct http_head *hea
     return 0;
 }
 
-static int http_field_line(const char *line, size_t len, struct http_head *head, struct err *err)
+int http_field_parse(const char *line, size_t len, struct http_field *ret, struct err *err)
 {
-    if (line[0] == ' ' || line[0] == '\t')
+    if (len && (line[0] == ' ' || line[0] == '\t'))
         return http_refuse(err, 400, "a header is folded over two lines");
     const char *colon = memchr(line, ':', len);
     if (!colon || !http_is_token(line, (size_t)(colon - line)))
         return http_refuse(err, 400, "a header has no proper name in front of its colon");
-    if (head->field_count == LIMIT_HTTP_FIELDS)
-        return http_refuse(err, 431, "too many headers");
     const char *value = colon + 1;
     const char *end = line + len;
     while (value < end && (*value == ' ' || *value == '\t'))
@@ -146,13 +150,21 @@ static int http_field_line(const char *line, size_t len, struct http_head *head,
         end--;
     if (!http_is_value(value, (size_t)(end - value)))
         return http_refuse(err, 400, "a header's value has control characters");
-    head->fields[head->field_count++] = (struct http_field){
-        .name = line,
-        .name_len = (size_t)(colon - line),
-        .value = value,
-        .value_len = (size_t)(end - value),
-    };
+    *ret = (struct http_field){line, (size_t)(colon - line), value, (size_t)(end - value)};
     return 0;
+}
+
+int64_t http_length(const char *data, size_t len)
+{
+    int64_t length = 0;
+    if (len == 0 || len > HTTP_LENGTH_DIGITS)
+        return -1;
+    for (size_t i = 0; i < len; i++) {
+        if (!isdigit((unsigned char)data[i]))
+            return -1;
+        length = length * 10 + (data[i] - '0');
+    }
+    return length;
 }
 
 static int http_content_length(const struct http_field *field, struct http_head *head,
@@ -160,15 +172,9 @@ static int http_content_length(const struct http_field *field, struct http_head 
 {
     if (head->content_length >= 0)
         return http_refuse(err, 400, "Content-Length is given twice");
-    if (field->value_len == 0 || field->value_len > HTTP_LENGTH_DIGITS)
+    head->content_length = http_length(field->value, field->value_len);
+    if (head->content_length < 0)
         return http_refuse(err, 400, "Content-Length is not a number");
-    int64_t length = 0;
-    for (size_t i = 0; i < field->value_len; i++) {
-        if (!isdigit((unsigned char)field->value[i]))
-            return http_refuse(err, 400, "Content-Length is not a number");
-        length = length * 10 + (field->value[i] - '0');
-    }
-    head->content_length = length;
     return 0;
 }
 
@@ -200,19 +206,18 @@ static int http_framing(struct http_head *head, struct err *err)
     for (size_t i = 0; i < head->field_count; i++) {
         const struct http_field *field = &head->fields[i];
         int status = 0;
-        if (http_equals(field->name, field->name_len, "host"))
+        if (http_field_is(field, "host"))
             hosts++;
-        else if (http_equals(field->name, field->name_len, "content-length"))
+        else if (http_field_is(field, "content-length"))
             status = http_content_length(field, head, err);
-        else if (http_equals(field->name, field->name_len, "transfer-encoding"))
+        else if (http_field_is(field, "transfer-encoding"))
             status = http_transfer_encoding(field, head, err);
-        else if (http_equals(field->name, field->name_len, "expect"))
+        else if (http_field_is(field, "expect"))
             status = http_expect(field, head, err);
-        else if (http_equals(field->name, field->name_len, "connection")) {
-            if (http_list_has(field->value, field->value_len, "close"))
+        else if (http_field_is(field, "connection")) {
+            if (http_list_has(field, "close", 5))
                 head->is_keep_alive = false;
-            else if (head->minor == 0 &&
-                     http_list_has(field->value, field->value_len, "keep-alive"))
+            else if (head->minor == 0 && http_list_has(field, "keep-alive", 10))
                 head->is_keep_alive = true;
         }
         if (status)
@@ -244,7 +249,9 @@ int http_head_check(const char *data, size_t len, struct http_head *ret, struct 
             return http_refuse(err, 400, "a header line is broken");
         if (line_len == 0)
             break;
-        status = http_field_line(line, line_len, ret, err);
+        if (ret->field_count == LIMIT_HTTP_FIELDS)
+            return http_refuse(err, 431, "too many headers");
+        status = http_field_parse(line, line_len, &ret->fields[ret->field_count++], err);
     }
     if (status)
         return status;

@@ -46,8 +46,23 @@ ssize_t http_head_length(const char *data, size_t len, size_t *scanned);
  * is not known. */
 int http_head_check(const char *data, size_t len, struct http_head *ret, struct err *err);
 
+/* Checks and reads the request line alone, without its line end, as strictly; for heads whose end
+ * has not come yet. 0 or the status. */
+int http_request_line(const char *line, size_t len, struct http_head *ret, struct err *err);
+
 /* The first field of that name (any case), or NULL. */
 const struct http_field *http_head_field(const struct http_head *head, const char *name);
+bool http_field_is(const struct http_field *field, const char *name);
 
-/* True when a comma-separated list holds the token (any case). */
-bool http_list_has(const char *list, size_t len, const char *token);
+/* One line "name: value" without its line end, as strictly. 0, or 400 with the reason. */
+int http_field_parse(const char *line, size_t len, struct http_field *ret, struct err *err);
+
+/* True when the field's value, a comma-separated list, holds the token (any case). */
+bool http_list_has(const struct http_field *field, const char *token, size_t token_len);
+
+bool http_equals(const char *data, size_t len, const char *text); /* any case */
+bool http_is_token(const char *data, size_t len);                 /* RFC 9110 5.6.2 */
+bool http_is_value(const char *data, size_t len);                 /* no control but the tab */
+bool http_is_visible(const char *data, size_t len);               /* 0x21 to 0x7e, not empty */
+/* A Content-Length: digits alone; -1: it is none. */
+int64_t http_length(const char *data, size_t len);

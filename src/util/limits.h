@@ -48,8 +48,9 @@
 #define LIMIT_API_JSON_BYTES (512 * 1024)
 /* Request line and headers of an API request. */
 #define LIMIT_API_HEAD_BYTES (32 * 1024)
-/* Headers of one request, of API clients and of agents: none sends more than some dozens. */
-#define LIMIT_HTTP_FIELDS 128
+/* Headers of one request, of API clients and of agents, and of one answer to an agent: none has
+ * more than some dozens. */
+#define LIMIT_HTTP_FIELDS 256
 /* Connections of API clients at once. */
 #define LIMIT_API_CONNECTIONS 1024
 
@@ -118,11 +119,10 @@
 /* Leaf certificates kept, by host: some 2 KiB each. */
 #define LIMIT_CA_LEAVES 1024
 
-/* What a sandbox may send to egress: one request line, one head, its number of headers. Clients in
- * use stay below 8 KiB and 60 headers. */
+/* What a sandbox may send to egress: one request line, one head. Clients in use stay below 8 KiB.
+ */
 #define LIMIT_EGRESS_REQUEST_LINE_BYTES (16 * 1024)
 #define LIMIT_EGRESS_HEAD_BYTES (64 * 1024)
-#define LIMIT_EGRESS_HEADERS 256
 /* Chunk extensions and trailers of a request body between two bytes of the body. */
 #define LIMIT_EGRESS_CHUNK_OVERHEAD (8 * 1024)
 /* Heads of one upstream answer, its interim ones included, and its trailers. */

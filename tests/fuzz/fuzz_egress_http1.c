@@ -10,17 +10,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 static void check_head(const char *text, const struct http1_head *head)
 {
     assert(head->len >= 4 && memcmp(text + head->len - 4, "\r\n\r\n", 4) == 0);
-    assert(head->method[0] && head->target.len && head->header_count <= LIMIT_EGRESS_HEADERS);
-    assert(head->minor == 0 || head->host.len);
+    assert(head->method[0] && head->target.len && head->http.field_count <= LIMIT_HTTP_FIELDS);
+    assert(head->http.minor == 0 || head->host.len);
     size_t framings = 0;
-    for (size_t i = 0; i < head->header_count; i++) {
-        const struct egress_header *header = &head->headers[i];
+    for (size_t i = 0; i < head->http.field_count; i++) {
+        const struct http_field *header = &head->http.fields[i];
         assert(header->name >= text && header->value + header->value_len <= text + head->len);
-        assert(http1_is_token(header->name, header->name_len));
+        assert(http_is_token(header->name, header->name_len));
         assert(!memchr(header->value, '\n', header->value_len));
-        framings += http1_name_is(header, "content-length");
-        framings += http1_name_is(header, "transfer-encoding");
-        http1_is_hop_by_hop(head->headers, head->header_count, header->name, header->name_len);
+        framings += http_field_is(header, "content-length");
+        framings += http_field_is(header, "transfer-encoding");
+        http1_is_hop_by_hop(head->http.fields, head->http.field_count, header->name,
+                            header->name_len);
     }
     assert(framings <= 1 && (framings == 1) == (head->body != EGRESS_BODY_NONE));
 }

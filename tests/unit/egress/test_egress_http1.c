@@ -35,11 +35,11 @@ static void test_a_good_request_is_read(void)
     const char *text = "POST /a?b=c HTTP/1.1\r\nHost: example.com\r\nContent-Length: 12\r\n"
                        "eXpect: 100-Continue\r\nX-Empty:\r\nX-High: \xc3\xa9\r\n\r\nrest";
     assert(status_of(text) == 200);
-    assert(head.len == strlen(text) - 4 && head.minor == 1 && head.header_count == 5);
+    assert(head.len == strlen(text) - 4 && head.http.minor == 1 && head.http.field_count == 5);
     assert(strcmp(head.method, "POST") == 0 && head.body == EGRESS_BODY_LENGTH);
-    assert(head.body_length == 12 && head.expects_continue && head.keep_alive);
+    assert(head.body_length == 12 && head.http.is_continue_awaited && head.keep_alive);
     assert(head.target.len == 6 && head.host.len == 11);
-    assert(head.headers[3].value_len == 0 && head.headers[4].value_len == 2);
+    assert(head.http.fields[3].value_len == 0 && head.http.fields[4].value_len == 2);
     for (size_t len = 0; len < head.len; len++)
         assert(status_of_bytes(text, len) == 0);
 }
@@ -129,10 +129,10 @@ static void test_headers_of_the_connection_are_known(void)
         status_of("GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-Mine , close\r\n\r\n") ==
         200);
     assert(!head.keep_alive);
-    assert(http1_is_hop_by_hop(head.headers, head.header_count, "x-mine", 6));
-    assert(http1_is_hop_by_hop(head.headers, head.header_count, "Transfer-Encoding", 17));
-    assert(!http1_is_hop_by_hop(head.headers, head.header_count, "x-min", 5));
-    assert(!http1_is_hop_by_hop(head.headers, head.header_count, "authorization", 13));
+    assert(http1_is_hop_by_hop(head.http.fields, head.http.field_count, "x-mine", 6));
+    assert(http1_is_hop_by_hop(head.http.fields, head.http.field_count, "Transfer-Encoding", 17));
+    assert(!http1_is_hop_by_hop(head.http.fields, head.http.field_count, "x-min", 5));
+    assert(!http1_is_hop_by_hop(head.http.fields, head.http.field_count, "authorization", 13));
 }
 
 static int split(const char *target, struct http1_text *authority, struct http1_text *path)
