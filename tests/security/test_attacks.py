@@ -4,6 +4,7 @@ Perl is the sandbox's only interpreter; what needs sockets of a known shape is d
 sandbox's network namespace.
 """
 import os
+import pathlib
 import re
 import socket
 import ssl
@@ -75,13 +76,19 @@ def test_d12_a_fifo_in_the_place_of_a_file_holds_up_no_diff(box, place):
 
 def test_nobody_inside_can_hold_up_init(box):
     """A child of PID 1 that is stopped before it executes its program: PID 1 goes on."""
-    box.sh("(perl -e '$SIG{ALRM} = sub { exit }; alarm 8; while (1) { kill \"STOP\", grep { $_ > 1 && $_ != $$ } "
-           "map { m{/proc/(\\d+)$} } glob \"/proc/[0-9]*\"; }' >/dev/null 2>&1 &) ; true", user="root")
+    begun = pathlib.Path(f"/proc/{box.init_pid()}/root/tmp/begun")
+    attack = threading.Thread(target=lambda: box.exec(
+        "/usr/bin/perl", "-e", "$SIG{ALRM} = sub { exit }; alarm 8; open my $file, '>', '/tmp/begun'; "
+        "while (1) { kill 'STOP', grep { $_ > 1 && $_ != $$ } map { m{/proc/(\\d+)$} } glob '/proc/[0-9]*'; }",
+        user="root"))
+    attack.start()
+    harness.wait_for(begun.exists, 20, "the attack")
     threads = [threading.Thread(target=lambda: box.daemon.post(
         f"{box.path}/exec", {"argv": ["/bin/true"]}, timeout=60)) for _ in range(20)]
     for thread in threads:
         thread.start()
-    time.sleep(9)
+    attack.join(60)
+    assert not attack.is_alive()
     assert box.exec("/bin/echo", "alive")["stdout"] == "alive\n"
     box.sh("kill -CONT -1", user="root")
     for thread in threads:
