@@ -32,8 +32,13 @@ def pytest_runtest_setup():
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport():
-    """A failure shows what the daemons logged as errors in this test: the reason of a 500."""
+    """Fails the test in whose time a daemon logged a sanitizer's report. A failure shows what the
+    daemons logged as errors in this test: the reason of a 500."""
     report = (yield).get_result()
+    for daemon in harness.Daemon.every:
+        if found := daemon.report():
+            report.outcome = "failed"
+            report.longrepr = f"{report.longrepr or ''}\nlogged by {daemon.folder.name}:\n{found}"
     if not report.failed:
         return
     for daemon in harness.Daemon.every:
@@ -44,7 +49,8 @@ def pytest_runtest_makereport():
 
 @pytest.fixture(scope="session")
 def folder():
-    path = pathlib.Path(tempfile.mkdtemp(prefix="paddock-tests-", dir="/var/tmp"))
+    path = pathlib.Path(tempfile.mkdtemp(
+        prefix="paddock-tests-", dir=os.environ.get("TMPDIR", "/var/tmp")))
     path.chmod(0o755)
     yield path
     shutil.rmtree(path, ignore_errors=True)

@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import threading
@@ -27,6 +28,9 @@ BIN = BUILD / "src" / "main"
 sys.path.insert(0, str(ROOT / "tools" / "demo"))
 CLONE_NEWNET = 0x40000000
 HELLO = "https://github.com/octocat/Hello-World"
+# What a program of a build with sanitizers says when it fails; init has no words, only a signal.
+REPORT = re.compile(rb"^(==\d+==ERROR: |==\d+==\w+Sanitizer|.*: runtime error: |.* its init ended by signal )",
+                    re.M)
 
 
 def wait_for(predicate, seconds=30, what="condition", interval=0.02):
@@ -50,7 +54,8 @@ class Namespace:
     """A network namespace with loopback alone, held by a descriptor."""
 
     def __init__(self):
-        self.name = f"paddock-test-{os.getpid()}-{time.monotonic_ns() % 1000000}"
+        prefix = os.environ.get("PADDOCK_TEST_NAME", "paddock-test")  # tools/check removes by it
+        self.name = f"{prefix}-{os.getpid()}-{time.monotonic_ns() % 1000000}"
         run("ip", "netns", "add", self.name)
         self.path = f"/run/netns/{self.name}"
         self.fd = os.open(self.path, os.O_RDONLY)
@@ -176,12 +181,25 @@ class Daemon:
         self.environment = environment or {}
         self.process = None
         self.log_path = self.folder / "log"
+        self.searched = 0  # so many bytes of the log
         Daemon.every.append(self)
         if image_store and not self.state.exists():
             self.state.mkdir(mode=0o700)
             run("cp", "-al", image_store, self.state / "images")
 
+    def note_cgroup(self):
+        """Writes down the name of its control groups (state_name in src/supervisor/state.c):
+        tools/check removes those of daemons that were killed."""
+        if "PADDOCK_TEST_NAME" in os.environ and self.state.exists():
+            status = self.state.stat()
+            name = 2166136261
+            for byte in struct.pack("<QQ", status.st_dev, status.st_ino):
+                name = (name ^ byte) * 16777619 % (1 << 32)
+            with open(f"{os.environ['TMPDIR']}/cgroups", "a", encoding="ascii") as file:
+                file.write(f"paddock-{name:08x}\n")
+
     def start(self, wait=True):
+        self.note_cgroup()
         path = self.folder / "config.json"
         path.write_text(json.dumps(self.config, indent=1))
         with open(self.log_path, "ab") as log:
@@ -191,6 +209,7 @@ class Daemon:
                 env={"PATH": os.environ["PATH"], **self.environment})
         if wait:
             wait_for(self.is_ready, 30, f"daemon ready (log: {self.log()[-2000:]})")
+            self.note_cgroup()  # it may have made its folder
         return self
 
     def is_ready(self):
@@ -210,6 +229,14 @@ class Daemon:
         """The last lines of level error after `offset` bytes of the log: the reason of a 500."""
         log = self.log_path.read_bytes()[offset:] if self.log_path.exists() else b""
         return re.findall(r"^\S+Z \S+ error .*$", log.decode(errors="replace"), re.M)[-5:]
+
+    def report(self):
+        """A sanitizer's report that was logged since the last call, or None."""
+        log = self.log_path.read_bytes()[self.searched:] if self.log_path.exists() else b""
+        log = log[:log.rfind(b"\n") + 1]
+        self.searched += len(log)
+        found = REPORT.search(log)
+        return found and log[found.start():][:8000].decode(errors="replace")
 
     def stop(self):
         """SIGTERM; instances go on, as in an upgrade."""
@@ -248,8 +275,10 @@ class Daemon:
                 body = body.encode()
             connection.request(method, path, body, headers or {})
             response = connection.getresponse()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()},
-                          response.read())
+            answer = Answer(response.status, {k.lower(): v for k, v in response.getheaders()},
+                            response.read())
+            assert not REPORT.search(answer.body), answer.text  # of a jail
+            return answer
         finally:
             connection.close()
 

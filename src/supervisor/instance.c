@@ -4,6 +4,7 @@
  * there everything that the instance had is given back.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/random.h>
@@ -93,9 +94,11 @@ void instance_let_go(struct sandbox *sandbox)
 
 static void instance_reap(const struct sandbox *sandbox)
 {
-    siginfo_t info;
+    siginfo_t info = {0};
     /* ECHILD for an adopted one: its own parent has reaped it. */
     waitid(P_PIDFD, (id_t)sandbox->instance.init.pidfd, &info, WEXITED | WNOHANG);
+    if (info.si_code != CLD_EXITED && info.si_status && info.si_status != SIGKILL)
+        log_error("sandbox=%s its init ended by signal %d", sandbox->meta.name, info.si_status);
 }
 
 static void instance_on_end(void *ctx)
