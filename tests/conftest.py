@@ -53,7 +53,9 @@ def folder():
         prefix="paddock-tests-", dir=os.environ.get("TMPDIR", "/var/tmp")))
     path.chmod(0o755)
     yield path
+    late = [report for daemon in harness.Daemon.every if (report := daemon.report())]
     shutil.rmtree(path, ignore_errors=True)
+    assert not late, "\n".join(late)
 
 
 @pytest.fixture(scope="session")

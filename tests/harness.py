@@ -29,8 +29,7 @@ sys.path.insert(0, str(ROOT / "tools" / "demo"))
 CLONE_NEWNET = 0x40000000
 HELLO = "https://github.com/octocat/Hello-World"
 # What a program of a build with sanitizers says when it fails; init has no words, only a signal.
-REPORT = re.compile(rb"^(==\d+==ERROR: |==\d+==\w+Sanitizer|.*: runtime error: |.* its init ended by signal )",
-                    re.M)
+REPORT = re.compile(rb"==\d+==ERROR: |==\d+==\w+Sanitizer|: runtime error: |its init ended by signal ")
 
 
 def wait_for(predicate, seconds=30, what="condition", interval=0.02):
@@ -239,10 +238,13 @@ class Daemon:
         return found and log[found.start():][:8000].decode(errors="replace")
 
     def stop(self):
-        """SIGTERM; instances go on, as in an upgrade."""
+        """SIGTERM; instances go on, as in an upgrade. Api and egress end by themselves."""
         if self.process and self.process.poll() is None:
+            helpers = [self.pid_of(name) for name in ("paddock-api", "paddock-egress")]
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(30)
+            for pid in filter(None, helpers):
+                wait_for(lambda pid=pid: not is_program(pid), 30, f"end of {pid}")
 
     def kill(self):
         self.process.kill()
@@ -294,6 +296,13 @@ class Daemon:
     def cli(self, *arguments, check=True, **options):
         environment = {"PATH": os.environ["PATH"], "PADDOCK_URL": f"unix:{self.socket}"}
         return run(BIN / "paddock", *arguments, check=check, env=environment, **options)
+
+
+def is_program(pid):
+    """Whether the process still runs; a dead one that nobody has reaped has no program."""
+    with contextlib.suppress(OSError):
+        return bool(os.readlink(f"/proc/{pid}/exe"))
+    return False
 
 
 def children_of(pid):

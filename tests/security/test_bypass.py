@@ -330,6 +330,8 @@ def memory_holds(pid, value):
                 if not rights.startswith("rw") or "[v" in line:
                     continue
                 start, end = (int(part, 16) for part in span.split("-"))
+                if end - start > 1 << 40:  # ASan's shadow, which holds no byte of the program's
+                    continue
                 with contextlib.suppress(OSError, ValueError):
                     memory.seek(start)
                     if value in memory.read(end - start):
