@@ -1,9 +1,8 @@
 /* paddock status: how the task of a sandbox is doing. */
 #include <string.h>
 
-#include "cli/cli.h"
+#include "cli/table.h"
 #include "util/cleanup.h"
-#include "json/json.h"
 
 static void print_text(const char *text)
 {
@@ -16,19 +15,11 @@ static void print_text(const char *text)
 enum cli_exit cmd_status(struct cli *cli, struct err *err)
 {
     char path[128];
-    cleanup_reply struct cli_reply reply = {0};
     cleanup_json struct json *json = NULL;
     snprintf(path, sizeof(path), "/sandboxes/%s/task", cli->args[0]);
-    struct cli_request request = {.method = "GET", .path = path};
-    enum cli_exit status = cli_ask(cli, &request, &reply, err);
-    if (status != CLI_OK)
+    enum cli_exit status = cli_get(cli, path, &json, err);
+    if (status != CLI_OK || !json)
         return status;
-    if (cli->values[OPTION_JSON]) {
-        printf("%s\n", buf_text(&reply.body));
-        return CLI_OK;
-    }
-    if (json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) < 0)
-        return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
     const char *state = json_text(json_get(json, "state"));
     const char *text = json_text(json_get(json, "result"));
     if (!text)

@@ -60,20 +60,26 @@ void cli_table_print(FILE *out, const struct json *answer, const char *key,
     }
 }
 
-enum cli_exit cli_list(const struct cli *cli, const struct cli_listing *listing, struct err *err)
+enum cli_exit cli_get(const struct cli *cli, const char *path, struct json **ret, struct err *err)
 {
     cleanup_reply struct cli_reply reply = {0};
-    cleanup_json struct json *json = NULL;
-    struct cli_request request = {.method = "GET", .path = listing->path};
+    struct cli_request request = {.method = "GET", .path = path};
     enum cli_exit status = cli_ask(cli, &request, &reply, err);
     if (status != CLI_OK)
         return status;
-    if (cli->values[OPTION_JSON]) {
+    if (cli->values[OPTION_JSON])
         printf("%s\n", buf_text(&reply.body));
-        return CLI_OK;
-    }
-    if (json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, NULL) < 0)
+    else if (json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, ret, NULL) < 0)
         return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
+    return CLI_OK;
+}
+
+enum cli_exit cli_list(const struct cli *cli, const struct cli_listing *listing, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    enum cli_exit status = cli_get(cli, listing->path, &json, err);
+    if (status != CLI_OK || !json)
+        return status;
     if (json_count(rows_of(json, listing->key)) == 0)
         fprintf(stderr, "%s\n", listing->when_empty);
     else

@@ -20,6 +20,9 @@ struct cli_column {
 void cli_table_print(FILE *out, const struct json *answer, const char *key,
                      const struct cli_column *columns, size_t count);
 
+/* Asks for JSON. With --json it is printed as it is, and *ret stays NULL. The caller frees *ret. */
+enum cli_exit cli_get(const struct cli *cli, const char *path, struct json **ret, struct err *err);
+
 /* Asks for a list and prints it; with --json the answer as it is. */
 struct cli_listing {
     const char *path;

@@ -5,6 +5,7 @@
  */
 
 #include "egress/http1.h"
+#include "util/hex.h"
 
 enum {
     SIZE_FIRST, /* the first digit of a chunk's size */
@@ -30,20 +31,9 @@ void http1_body_init(struct http1_body *body, enum egress_body kind, uint64_t le
         body->state = DATA;
 }
 
-static int digit_value(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
-}
-
 static bool step_size(struct http1_body *body, char c)
 {
-    int digit = digit_value(c);
+    int digit = hex_digit(c);
     if (digit >= 0) {
         if (body->left > SIZE_DIGITS_MAX_VALUE >> 4)
             return false;

@@ -1,7 +1,7 @@
 /* Routes and queries; see router.h. Pure functions on a client's bytes; run in api. */
 #include "http/router.h"
+#include "util/hex.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -57,13 +57,6 @@ enum http_match http_route_find(const struct http_route *routes, size_t count,
     return allow_len ? HTTP_NO_SUCH_METHOD : HTTP_NO_SUCH_PATH;
 }
 
-static int http_hex(char c)
-{
-    if (isdigit((unsigned char)c))
-        return c - '0';
-    return isxdigit((unsigned char)c) ? (c | 0x20) - 'a' + 10 : -1;
-}
-
 static int http_decode(const char *data, size_t len, struct buf *ret)
 {
     buf_clear(ret);
@@ -72,8 +65,8 @@ static int http_decode(const char *data, size_t len, struct buf *ret)
         if (c == '+')
             c = ' ';
         if (c == '%') {
-            int high = i + 2 < len ? http_hex(data[i + 1]) : -1;
-            int low = i + 2 < len ? http_hex(data[i + 2]) : -1;
+            int high = i + 2 < len ? hex_digit(data[i + 1]) : -1;
+            int low = i + 2 < len ? hex_digit(data[i + 2]) : -1;
             if (high < 0 || low < 0)
                 return -EINVAL;
             c = (char)(high << 4 | low);

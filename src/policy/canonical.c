@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "policy/policy.h"
+#include "util/hex.h"
 
 #define HOST_LABEL_MAX 63 /* RFC 1035, 2.3.4 */
 
@@ -95,17 +96,6 @@ int policy_canonical_host(const char *host, size_t len, uint16_t default_port,
     memcpy(ret, lower, len + 1);
     *ret_port = port;
     return 0;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'a' && c <= 'f')
-        return c - 'a' + 10;
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    return -1;
 }
 
 static bool is_unreserved(int c)

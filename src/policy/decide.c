@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "policy/internal.h"
+#include "util/hex.h"
 
 #define HTTPS_PORT 443
 
@@ -23,16 +24,6 @@ static bool method_matches(const struct policy_rule *rule, const char *method)
         if (strcmp(rule->methods.items[i], method) == 0)
             return true;
     return rule->methods.count == 0;
-}
-
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    if (c >= 'A' && c <= 'F')
-        return c - 'A' + 10;
-    /* what was escaped twice was not put in upper case */
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
 /* The character at *at as the most obliging server might read it: escapes decoded however often

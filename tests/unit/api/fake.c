@@ -1,8 +1,9 @@
 /* See fake.h. */
 #include "fake.h"
 
+#include "../client.h"
+
 #include <assert.h>
-#include <dirent.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,17 +26,6 @@ static bool is_lost;
 static int descriptors;
 static struct sockaddr_un address;
 static socklen_t address_len;
-
-static int count_descriptors(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
 
 static void on_lost(void *ctx, const char *reason)
 {
@@ -182,21 +172,7 @@ int client_request(const char *method, const char *path, const char *body)
 const char *client_until(int fd, const char *until)
 {
     static char text[16 << 20];
-    size_t len = 0;
-    for (int turns = 0; turns < 20000; turns++) {
-        fake_turn();
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        if (poll(&ready, 1, 1) == 0)
-            continue;
-        ssize_t n = recv(fd, text + len, sizeof(text) - 1 - len, MSG_DONTWAIT);
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-        text[len] = '\0';
-        if (until && strstr(text, until))
-            break;
-    }
-    text[len] = '\0';
+    client_receive(fd, fake_turn, until, text, sizeof(text));
     return text;
 }
 

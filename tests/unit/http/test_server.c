@@ -9,6 +9,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "../client.h"
 #include "http/server.h"
 #include "util/cleanup.h"
 
@@ -133,25 +134,15 @@ static void send_text(int fd, const char *text)
     assert(send(fd, text, strlen(text), MSG_NOSIGNAL) == (ssize_t)strlen(text));
 }
 
-/* Runs the loop and reads what comes until `until` is in it or the connection is closed. */
+static void turn(void)
+{
+    uv_run(&loop, UV_RUN_NOWAIT);
+}
+
 static const char *receive(int fd, const char *until, size_t *ret_len)
 {
     static char text[8 << 20];
-    size_t len = 0;
-    for (int turns = 0; turns < 100000; turns++) {
-        uv_run(&loop, UV_RUN_NOWAIT);
-        struct pollfd ready = {.fd = fd, .events = POLLIN};
-        if (poll(&ready, 1, 1) == 0)
-            continue;
-        ssize_t n = recv(fd, text + len, sizeof(text) - 1 - len, MSG_DONTWAIT);
-        if (n <= 0)
-            break;
-        len += (size_t)n;
-        text[len] = '\0';
-        if (until && strstr(text, until))
-            break;
-    }
-    text[len] = '\0';
+    size_t len = client_receive(fd, turn, until, text, sizeof(text));
     if (ret_len)
         *ret_len = len;
     return text;

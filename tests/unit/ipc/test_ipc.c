@@ -1,24 +1,13 @@
 /* The promises of ipc/: what the table does not allow never arrives, and no descriptor leaks. */
 #include <assert.h>
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../client.h"
 #include "ipc/ipc.h"
 #include "util/cleanup.h"
-
-static int count_fds(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    assert(dir);
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
 
 static void test_message_and_descriptors_arrive(void)
 {
@@ -71,7 +60,7 @@ static void test_a_broken_peer_is_refused_and_nothing_leaks(void)
 {
     int pair[2];
     assert(ipc_pair(pair, NULL) == 0);
-    int before = count_fds();
+    int before = count_descriptors();
     const uint32_t name_size = sizeof(struct msg_sandbox_name);
     const struct {
         struct ipc_header header;
@@ -98,7 +87,7 @@ static void test_a_broken_peer_is_refused_and_nothing_leaks(void)
         struct err err = {0};
         assert(ipc_recv(pair[1], IPC_SUPERVISOR, IPC_API, &message, &err) == -EPROTO);
         assert(strstr(err.message, "refused message"));
-        assert(count_fds() == before);
+        assert(count_descriptors() == before);
     }
     close(pair[0]);
     close(pair[1]);
@@ -109,7 +98,7 @@ static void test_an_empty_packet_leaves_no_descriptor(void)
 {
     int pair[2];
     assert(ipc_pair(pair, NULL) == 0);
-    int before = count_fds();
+    int before = count_descriptors();
     union {
         struct cmsghdr align;
         char data[CMSG_SPACE(sizeof(int))];
@@ -123,7 +112,7 @@ static void test_an_empty_packet_leaves_no_descriptor(void)
     assert(sendmsg(pair[0], &message, 0) == 0);
     struct ipc_message got;
     assert(ipc_recv(pair[1], IPC_SUPERVISOR, IPC_API, &got, NULL) == 0);
-    assert(count_fds() == before);
+    assert(count_descriptors() == before);
     close(pair[0]);
     close(pair[1]);
 }
