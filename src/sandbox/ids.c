@@ -145,11 +145,11 @@ void ids_release(struct ids *ids, uint32_t block)
 
 /* The child of make_userns: it has copies of all our descriptors (the lock of STATE too), so it
  * ends with us, however we end: then the pipe has no writer any more. */
-_Noreturn static void wait_in_userns(const int life[2])
+_Noreturn static void wait_in_userns(int read_end, int write_end)
 {
     char none;
-    close(life[1]);
-    while (read(life[0], &none, 1) < 0 && errno == EINTR)
+    close(write_end);
+    while (read(read_end, &none, 1) < 0 && errno == EINTR)
         ;
     _exit(0);
 }
@@ -167,7 +167,7 @@ static int make_userns(uint32_t base, struct err *err)
                               .pidfd = (uint64_t)(uintptr_t)&pidfd};
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (pid == 0)
-        wait_in_userns(life);
+        wait_in_userns(read_end, write_end);
     if (pid < 0)
         return err_errno(err, errno, "cannot make a user namespace");
     int result = process_write_maps(pid, base, err);
