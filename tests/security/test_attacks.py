@@ -3,6 +3,7 @@
 Perl is the sandbox's only interpreter; what needs sockets of a known shape is done from here, in the
 sandbox's network namespace.
 """
+import contextlib
 import os
 import pathlib
 import re
@@ -229,31 +230,49 @@ def small_socket_buffers(namespace):
 
 @pytest.mark.parametrize("raw, mib", STALLED.values(), ids=STALLED.keys())
 def test_d7_stalled_connections_hold_little_of_egress(egress_box, server, small_socket_buffers, raw, mib):
-    """As many as a sandbox may have: what they hold is bounded, and a neighbour is served."""
+    """As many as a sandbox may have: what they make egress grow by is bounded, and a neighbour is served."""
     server.routes.update({"/stalled-answer": stalled_answer, "/stalled-body": stalled_body})
     server.released = threading.Event()
     neighbour = egress_box.daemon.sandbox("egress-neighbour")
     neighbour.exec("/bin/true")
-    egress = egress_box.daemon.pid_of("paddock-egress")
+    egress = fresh_egress(neighbour)
     before = memory_kib(egress)
-    context = ssl.create_default_context(cafile=egress_box.ca())
-    socks = [context.wrap_socket(plain, server_hostname="u.test")
-             for plain in egress_box.connect_many(CONNECTIONS, "u.test")]
-    fill(socks, raw)
-    sizes = []
+    with contextlib.ExitStack() as stack:
+        stack.callback(server.released.set)
+        socks = [stack.enter_context(sock) for sock in egress_box.connect_many(CONNECTIONS, "u.test")]
+        context = ssl.create_default_context(cafile=egress_box.ca())
+        socks = [stack.enter_context(context.wrap_socket(sock, server_hostname="u.test"))
+                 for sock in socks]
+        fill(socks, raw)
+        sizes = []
 
-    def is_steady():
-        sizes.append(memory_kib(egress))
-        return len(sizes) > 20 and sizes[-1] == sizes[-20]
-    harness.wait_for(is_steady, 60, "no more growth", interval=0.1)
-    assert max(sizes) - before < mib * 1024
-    with neighbour.connect_tls("u.test") as sock:
-        sock.sendall(b"GET /served HTTP/1.1\r\n" + H + b"\r\n")
-        assert u.read_answer(sock)[0] == 200
-    server.released.set()
-    for sock in socks:
-        sock.close()
+        def is_steady():
+            sizes.append(memory_kib(egress))
+            return len(sizes) > 20 and sizes[-1] == sizes[-20]
+        harness.wait_for(is_steady, 60, "no more growth", interval=0.1)
+        grown = max(sizes) - before
+        with neighbour.connect_tls("u.test") as sock:
+            sock.sendall(b"GET /served HTTP/1.1\r\n" + H + b"\r\n")
+            assert u.read_answer(sock)[0] == 200
     neighbour.remove()
+    assert grown < mib * 1024 * sanitizer_factor()
+
+
+def fresh_egress(box):
+    """The pid of an egress that has served one request: an old one has memory to use again."""
+    os.kill(box.daemon.pid_of("paddock-egress"), 9)
+
+    def is_served():  # 503: its policy is not there yet
+        with box.connect_tls("u.test") as sock:
+            sock.sendall(b"GET /fresh HTTP/1.1\r\n" + H + b"\r\n")
+            return u.read_answer(sock)[0] == 200
+    harness.wait_for(is_served, 20, "the new egress")
+    return box.daemon.pid_of("paddock-egress")
+
+
+def sanitizer_factor():
+    """ASan keeps what was freed, and a zone around each allocation."""
+    return 5 if b"__asan_init" in (harness.BIN / "paddock-egress").read_bytes() else 1
 
 
 def fill(socks, raw):
