@@ -13,8 +13,7 @@ VISIBLE int __lsan_is_turned_off(void);
 void __sanitizer_symbolize_pc(void *pc, const char *format, char *ret, size_t size);
 
 /* An exit status that no program of ours has. A small quarantine: jails are short of memory. */
-const char sanitizer_options[] =
-    "exitcode=99:quarantine_size_mb=32:strict_string_checks=1:print_stacktrace=1";
+const char sanitizer_options[] = "exitcode=99:quarantine_size_mb=32:print_stacktrace=1";
 
 const char *__asan_default_options(void)
 {

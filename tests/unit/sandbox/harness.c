@@ -89,13 +89,12 @@ void rig_open(struct rig *rig, const char *init_path, const char *probe_path)
     rig->image_fd = openat(state, "rootfs", O_PATH | O_DIRECTORY | O_CLOEXEC);
     rig->folder_fd = openat(state, "sandbox", O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct stat st;
-    char token[16];
     assert(fstat(state, &st) == 0); /* tools/check finds our control groups by it */
-    snprintf(token, sizeof(token), "%08x", (unsigned)st.st_ino);
+    snprintf(rig->token, sizeof(rig->token), "%08x", (unsigned)st.st_ino);
     struct sandbox_host_config config = {.ids_base = 1879048192,
                                          .ids_count = 4 * IDS_PER_BLOCK,
                                          .init_path = init_path,
-                                         .state_name = token};
+                                         .state_name = rig->token};
     struct err err = {0};
     if (sandbox_host_open(&config, &rig->host, &err) < 0) {
         fprintf(stderr, "%s\n", err.message);

@@ -7,6 +7,7 @@
 
 struct rig {
     char folder[64];
+    char token[16]; /* names its control groups */
     int image_fd, common_fd, folder_fd;
     struct sandbox_host *host;
     uint32_t block;

@@ -149,7 +149,7 @@ static int count_groups(void)
 {
     char pattern[64];
     glob_t found;
-    snprintf(pattern, sizeof(pattern), "/sys/fs/cgroup/*/paddock-t%07d", (int)getpid() % 10000000);
+    snprintf(pattern, sizeof(pattern), "/sys/fs/cgroup/*/paddock-%s", rig.token);
     if (glob(pattern, 0, NULL, &found) != 0)
         return 0;
     int count = (int)found.gl_pathc;
