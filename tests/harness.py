@@ -186,16 +186,19 @@ class Daemon:
             self.state.mkdir(mode=0o700)
             run("cp", "-al", image_store, self.state / "images")
 
+    def cgroup_name(self):
+        """The name of its folder of control groups: state_name in src/supervisor/state.c."""
+        status = self.state.stat()
+        name = 2166136261
+        for byte in struct.pack("<QQ", status.st_dev, status.st_ino):
+            name = (name ^ byte) * 16777619 % (1 << 32)
+        return f"paddock-{name:08x}"
+
     def note_cgroup(self):
-        """Writes down the name of its control groups (state_name in src/supervisor/state.c):
-        tools/check removes those of daemons that were killed."""
+        """tools/check removes the groups of daemons that were killed."""
         if "PADDOCK_TEST_NAME" in os.environ and self.state.exists():
-            status = self.state.stat()
-            name = 2166136261
-            for byte in struct.pack("<QQ", status.st_dev, status.st_ino):
-                name = (name ^ byte) * 16777619 % (1 << 32)
             with open(f"{os.environ['TMPDIR']}/cgroups", "a", encoding="ascii") as file:
-                file.write(f"paddock-{name:08x}\n")
+                file.write(self.cgroup_name() + "\n")
 
     def start(self, wait=True):
         self.note_cgroup()

@@ -48,3 +48,24 @@ wait_for() {
         sleep 0.05
     done
 }
+
+# The name of the control groups of the daemon of a STATE (state_name in src/supervisor/state.c)
+cgroup_of_state() {
+    local hash=2166136261 part bits
+    for part in $(stat -c '%d %i' "$1"); do
+        for ((bits = 0; bits < 64; bits += 8)); do
+            hash=$((((hash ^ (part >> bits & 255)) * 16777619) & 0xffffffff))
+        done
+    done
+    printf 'paddock-%08x\n' "$hash"
+}
+
+# Removes the groups of these names, with those in them, where no process is left.
+remove_cgroups() {
+    local name root
+    for name in "$@"; do
+        for root in /sys/fs/cgroup /sys/fs/cgroup/*; do
+            [[ ! -d $root/$name ]] || find "$root/$name" -depth -type d -exec rmdir {} + || true
+        done
+    done
+}

@@ -122,7 +122,7 @@ void cgroup_entry_close(struct cgroup_entry *entry)
         cleanup_fd_at(&entry->tasks_fd[i]);
 }
 
-int cgroup_create(const struct cgroups *cgroups, const char *name, const char *leaf,
+static int create(const struct cgroups *cgroups, const char *name, const char *leaf,
                   const struct sandbox_limits *limits, struct cgroup_entry *ret, struct err *err)
 {
     struct cgroup_entry entry = {.into_fd = -1, .tasks_fd = {-1, -1, -1}};
@@ -140,6 +140,17 @@ int cgroup_create(const struct cgroups *cgroups, const char *name, const char *l
     }
     *ret = entry;
     return 0;
+}
+
+int cgroup_create(struct cgroups *cgroups, const char *name, const char *leaf,
+                  const struct sandbox_limits *limits, struct cgroup_entry *ret, struct err *err)
+{
+    int result = create(cgroups, name, leaf, limits, ret, err);
+    if (result != -ENOENT)
+        return result;
+    /* Our folder is empty while nothing runs: whoever tidies up may have removed it. */
+    cgroups_renew(cgroups);
+    return create(cgroups, name, leaf, limits, ret, err);
 }
 
 int cgroup_kill(const struct cgroups *cgroups, const char *name, struct err *err)

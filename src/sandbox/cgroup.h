@@ -33,9 +33,12 @@ struct cgroup_entry {
 /* Finds the hierarchies and makes our folder in each. Never fails: what cannot be had is NONE. */
 void cgroups_open(const char *state_name, struct cgroups *ret);
 void cgroups_close(struct cgroups *cgroups);
+/* Closes and opens again. */
+void cgroups_renew(struct cgroups *cgroups);
 
-/* Makes the group `name` with its limits and `name`/`leaf` for the first process. */
-int cgroup_create(const struct cgroups *cgroups, const char *name, const char *leaf,
+/* Makes the group `name` with its limits and `name`/`leaf` for the first process; our folder too
+ * where it has been removed meanwhile. */
+int cgroup_create(struct cgroups *cgroups, const char *name, const char *leaf,
                   const struct sandbox_limits *limits, struct cgroup_entry *ret, struct err *err);
 void cgroup_entry_close(struct cgroup_entry *entry);
 

@@ -11,6 +11,8 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 
+#define FOLDER_PREFIX "paddock-"
+
 static const char *const controller_names[CGROUP_CONTROLLERS] = {"memory", "cpu", "pids"};
 
 /* Makes our folder below the root of a hierarchy; -1 where it may not be made. */
@@ -89,7 +91,7 @@ static void open_v1(const struct mntent *entry, struct cgroups *cgroups)
 void cgroups_open(const char *state_name, struct cgroups *ret)
 {
     *ret = (struct cgroups){.v2_fd = -1, .v1_fd = {-1, -1, -1}};
-    snprintf(ret->folder, sizeof(ret->folder), "paddock-%s", state_name);
+    snprintf(ret->folder, sizeof(ret->folder), FOLDER_PREFIX "%s", state_name);
     FILE *mounts = setmntent("/proc/self/mounts", "re");
     for (struct mntent *entry; mounts && (entry = getmntent(mounts));) {
         if (strcmp(entry->mnt_type, "cgroup2") == 0 && ret->v2_fd < 0)
@@ -124,4 +126,11 @@ void cgroups_close(struct cgroups *cgroups)
     close_folder(&cgroups->v2_fd, cgroups->folder);
     for (int i = 0; i < CGROUP_CONTROLLERS; i++)
         close_folder(&cgroups->v1_fd[i], cgroups->folder);
+}
+
+void cgroups_renew(struct cgroups *cgroups)
+{
+    struct cgroups old = *cgroups;
+    cgroups_close(cgroups);
+    cgroups_open(old.folder + strlen(FOLDER_PREFIX), cgroups);
 }

@@ -236,6 +236,25 @@ def test_nothing_is_left_after_stop_and_remove(daemon_sh):
     harness.wait_for(lambda: not os.listdir(daemon_sh.state / "trash"), 30, "empty trash")
 
 
+def test_an_idle_daemon_whose_control_groups_were_tidied_away_goes_on(make_daemon):
+    """Its folder is empty while nothing runs: anyone's cleanup may remove it."""
+    daemon = make_daemon(default_agent="sh")
+    daemon.sandbox("tidy").exec("/bin/true")
+    daemon.sandbox("tidy").remove()
+    roots = [pathlib.Path("/sys/fs/cgroup"), *pathlib.Path("/sys/fs/cgroup").glob("*/")]
+    folders = [root / daemon.cgroup_name() for root in roots]
+    folders = [folder for folder in folders if folder.exists()]
+    assert folders
+    harness.wait_for(lambda: not any(list(folder.glob("*/")) for folder in folders), 20, "no group")
+    for folder in folders:
+        folder.rmdir()
+    sandbox = daemon.sandbox("tidy-again")
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+    pid = str(sandbox.init_pid())
+    assert any(pid in processes(folder / sandbox.name) for folder in folders)
+    daemon.close()
+
+
 def test_nothing_is_left_after_a_failed_start(make_daemon):
     daemon = make_daemon(default_agent="noimage", agents={"noimage": {
         "image": "no-such-image", "command": ["/bin/true", "${PROMPT}"], "env": {},
