@@ -13,26 +13,30 @@
 
 #define LISTEN_BACKLOG 4096
 
-/* One datagram holds every answer's header and the request it answers. */
+struct answer {
+    struct nlmsghdr header;
+    struct nlmsgerr error; /* with the header of the request it answers */
+};
+
+/* A datagram may hold several answers. */
 static int read_answers(int sock, unsigned count, struct err *err)
 {
-    _Alignas(struct nlmsghdr) char answers[4096];
+    char answers[4096];
     while (count) {
         ssize_t n = recv(sock, answers, sizeof(answers), 0);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return err_errno(err, errno, "cannot read from rtnetlink");
-        size_t left = (size_t)n;
-        const struct nlmsghdr *header = (const struct nlmsghdr *)(const void *)answers;
-        for (; NLMSG_OK(header, left) && count; header = NLMSG_NEXT(header, left)) {
-            if (header->nlmsg_type != NLMSG_ERROR)
+        struct answer answer;
+        for (size_t at = 0; at + sizeof(answer) <= (size_t)n && count; count--) {
+            memcpy(&answer, answers + at, sizeof(answer));
+            if (answer.header.nlmsg_type != NLMSG_ERROR || answer.header.nlmsg_len < sizeof(answer))
                 return err_set(err, EPROTO, "rtnetlink answered with something else");
-            const struct nlmsgerr *answer = NLMSG_DATA(header);
-            if (answer->error)
-                return err_errno(err, -answer->error, "request %u of the network was refused",
-                                 header->nlmsg_seq);
-            count--;
+            if (answer.error.error)
+                return err_errno(err, -answer.error.error, "request %u of the network was refused",
+                                 answer.header.nlmsg_seq);
+            at += NLMSG_ALIGN(answer.header.nlmsg_len);
         }
     }
     return 0;
