@@ -69,6 +69,16 @@ static void serve_events(struct upstream_call *call)
     upstream_say(call, "0\r\n\r\n");
 }
 
+/* Polls until the condition holds, 10 s at most. */
+#define AWAIT(condition)                                                                           \
+    do {                                                                                           \
+        for (int turns_ = 0; turns_ < 1000 && !(condition); turns_++)                              \
+            usleep(10000);                                                                         \
+        assert(condition);                                                                         \
+    } while (0)
+
+static atomic_long big_left;
+
 static void serve_big(struct upstream_call *call)
 {
     char text[200];
@@ -77,8 +87,10 @@ static void serve_big(struct upstream_call *call)
     upstream_say(call, text);
     int broken = atomic_load(&upstream_broken);
     for (long left = BIG_BYTES; left > 0 && atomic_load(&upstream_broken) == broken;
-         left -= (long)sizeof(data))
+         left -= (long)sizeof(data)) {
         upstream_send(call, data, sizeof(data));
+        atomic_store(&big_left, left);
+    }
 }
 
 static void serve_chunked_post(struct upstream_call *call)
@@ -455,6 +467,14 @@ static void test_an_early_answer_comes_before_the_body(void)
     }
 }
 
+/* True when the upstream has sent nothing since the last look, half a second ago. */
+static bool big_is_held_up(long *seen)
+{
+    long left = atomic_load(&big_left), before = *seen;
+    *seen = left;
+    return left && left == before;
+}
+
 /* Back-pressure: a client that does not read keeps the upstream from sending, and nothing piles up.
  */
 static void test_memory_stays_flat(void)
@@ -464,7 +484,10 @@ static void test_memory_stays_flat(void)
     assert(client_open(&client, "u.test"));
     long before = harness_rss_kib();
     client_say(&client, "GET /ok/big HTTP/1.1\r\nHost: u.test\r\n" CLOSE);
-    usleep(500000);
+    long seen = 0;
+    while (!big_is_held_up(&seen)) /* at the latest when all of it was sent */
+        usleep(500000);
+    assert(seen > BIG_BYTES / 2);
     assert(harness_rss_kib() - before < 4096);
     long total = 0;
     size_t len;
@@ -483,12 +506,9 @@ static void test_a_gone_client_cancels(void)
     int requests = atomic_load(&upstream_requests);
     assert(client_open(&client, "u.test"));
     client_say(&client, "GET /ok/silent HTTP/1.1\r\nHost: u.test\r\n\r\n");
-    while (atomic_load(&upstream_requests) == requests)
-        usleep(10000);
+    AWAIT(atomic_load(&upstream_requests) > requests);
     client_close(&client);
-    for (int i = 0; i < 100 && atomic_load(&upstream_broken) == before; i++)
-        usleep(10000);
-    assert(atomic_load(&upstream_broken) == before + 1);
+    AWAIT(atomic_load(&upstream_broken) == before + 1);
 }
 
 /* The idle limit: an error, never a clean end. harness_start set it to 1 s. */
@@ -535,6 +555,7 @@ static void test_a_head_in_small_records_is_answered(void)
 }
 
 static atomic_bool flood_ends;
+static atomic_long flood_answers; /* bytes */
 
 static void *flood_write(void *ctx)
 {
@@ -553,8 +574,9 @@ static void *flood_read(void *ctx)
 {
     static char data[256 * 1024];
     const struct client *client = ctx;
-    while (recv(client->fd, data, sizeof(data), 0) > 0)
-        ;
+    ssize_t n;
+    while ((n = recv(client->fd, data, sizeof(data), 0)) > 0)
+        atomic_fetch_add(&flood_answers, n);
     return NULL;
 }
 
@@ -566,7 +588,7 @@ static void test_a_flood_on_one_connection_holds_up_nobody(void)
     client_open_plain(&flood);
     assert(pthread_create(&threads[0], NULL, flood_write, &flood) == 0);
     assert(pthread_create(&threads[1], NULL, flood_read, &flood) == 0);
-    usleep(300000);
+    AWAIT(atomic_load(&flood_answers) > 100000);
     time_t start = time(NULL);
     for (int i = 0; i < 10; i++)
         assert(strcmp(body_of(get("/ok/length")), "hello") == 0);
