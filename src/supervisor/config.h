@@ -31,6 +31,7 @@ struct config {
     int64_t memory_mib;  /* 0: no limit; so are the next two */
     int64_t cpu_millis;
     int64_t pids;
+    int64_t floor_disk_mib, floor_memory_mib; /* 0: no floor */
     int64_t inactivity_ms;
     int64_t task_check_ms;
     struct config_var vars[LIMIT_CONFIG_VARS];

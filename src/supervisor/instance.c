@@ -217,7 +217,9 @@ int instance_start(struct sandbox *sandbox, struct err *err)
                        "the egress gateway could not be started yet, and nothing starts without "
                        "it: see paddockd's log");
     uint32_t block;
-    int result = ids_lease(sandbox_host_ids(supervisor->host), &block, err);
+    int result = floor_check(supervisor, err);
+    if (result == 0)
+        result = ids_lease(sandbox_host_ids(supervisor->host), &block, err);
     if (result < 0)
         return result;
     result = instance_start_in(sandbox, block, err);

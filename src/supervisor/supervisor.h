@@ -100,6 +100,9 @@ int state_listen(struct supervisor *supervisor, struct err *err);
 void state_name(const struct supervisor *supervisor, char ret[9]);
 /* -ENOSPC when nothing more can be written below STATE. */
 int state_check_room(const struct supervisor *supervisor, struct err *err);
+/* floor.c: -EAGAIN, with the reason, while the machine has less left than the configuration's
+ * "floor". proc_meminfo(5), statvfs(3). */
+int floor_check(const struct supervisor *supervisor, struct err *err);
 /* Moves dir_fd/name into trash under a fresh name "KIND-...". */
 int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, const char *kind,
                    struct err *err);

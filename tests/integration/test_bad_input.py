@@ -230,7 +230,7 @@ def test_doctor_before_the_first_start_finds_nothing_wrong_with_the_state(folder
 @pytest.fixture
 def small_daemon(make_daemon, image_store):
     """A daemon whose state is a small file system; the images are bound into it."""
-    daemon = make_daemon(default_agent="sh", start=False)
+    daemon = make_daemon(default_agent="sh", start=False, floor={"disk_mib": 0})
     state = daemon.state
     harness.run("rm", "-rf", state)
     state.mkdir()
@@ -326,3 +326,23 @@ def test_a_task_that_fills_the_disk_is_told_as_it_ended(small_daemon):
     answer = sandbox.start_task("true")
     assert answer.status == 503 and "is full: free some space" in answer.text, answer
     assert sandbox.task() == state
+
+
+@pytest.mark.parametrize("what", ["disk_mib", "memory_mib"])
+def test_below_a_floor_nothing_is_started_and_what_runs_goes_on(make_daemon, what):
+    daemon = make_daemon(default_agent="sh")
+    running = daemon.sandbox("running")
+    assert running.exec("/bin/true")["exitCode"] == 0
+    daemon.stop()
+    daemon.config["floor"] = {what: 1 << 30}
+    daemon.start()
+    assert running.exec("/bin/echo", "on")["stdout"] == "on\n"
+    answer = daemon.sandbox("new").clone()
+    assert answer.status == 503 and f"(floor.{what})" in answer.text, answer
+    assert "retry-after" in answer.headers
+    assert daemon.get("/sandboxes/new").status == 404
+    daemon.stop()
+    daemon.config["floor"] = {what: 0}
+    daemon.start()
+    assert daemon.sandbox("new").exec("/bin/true")["exitCode"] == 0
+    daemon.close()
