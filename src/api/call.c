@@ -10,7 +10,6 @@
 #include "util/utf8.h"
 
 #define CALL_TEXT "text/plain;charset=utf-8"
-#define CALL_JSON "application/json"
 /* Six bytes (\u00XX) for each byte of two outputs, and the keys. */
 #define CALL_RUN_RESULT_BYTES (12 * LIMIT_EXEC_OUTPUT_BYTES + 4096)
 

@@ -54,6 +54,8 @@ void call_send(struct api_call *call, enum ipc_type type, const void *body, cons
 void call_resume(struct api_call *call);
 uv_loop_t *call_loop(const struct api_call *call);
 
+#define CALL_JSON "application/json"
+
 /* call.c. Answers; nothing happens when the client is gone or was answered. */
 void call_answer(struct api_call *call, int status, const char *type, const void *body, size_t len);
 void call_text(struct api_call *call, int status, const char *text);

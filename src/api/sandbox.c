@@ -7,7 +7,7 @@
 /* Lists grow with the sandboxes: some 300 bytes for each. */
 #define DOCUMENT_BYTES ((size_t)16 * 1024 * 1024)
 
-static void on_document(struct api_call *call, struct ipc_message *message)
+static void pass_document(struct api_call *call, struct ipc_message *message, const char *type)
 {
     if (!call_expects(call, message, IPC_DOCUMENT))
         return;
@@ -17,7 +17,17 @@ static void on_document(struct api_call *call, struct ipc_message *message)
     if (r < 0)
         call_failed(call, "cannot read the supervisor's document (error %d)", -r);
     else
-        call_json(call, 200, &json);
+        call_answer(call, 200, type, buf_text(&json), json.len);
+}
+
+static void on_document(struct api_call *call, struct ipc_message *message)
+{
+    pass_document(call, message, CALL_JSON);
+}
+
+static void on_metrics(struct api_call *call, struct ipc_message *message)
+{
+    pass_document(call, message, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 static void on_removed(struct api_call *call, struct ipc_message *message)
@@ -37,6 +47,11 @@ static void send_sandbox(struct api_call *call, enum ipc_type type,
 void api_health(struct api_call *call)
 {
     call_send(call, IPC_HEALTH, NULL, NULL, 0, on_document);
+}
+
+void api_metrics(struct api_call *call)
+{
+    call_send(call, IPC_METRICS, NULL, NULL, 0, on_metrics);
 }
 
 void api_sandbox_list(struct api_call *call)

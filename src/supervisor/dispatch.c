@@ -45,6 +45,15 @@ static bool dispatch_health(struct supervisor *supervisor, struct reply reply,
     return true;
 }
 
+static bool dispatch_metrics(struct supervisor *supervisor, struct reply reply,
+                             struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_metrics(supervisor, &err), &err);
+    return true;
+}
+
 static bool dispatch_sandbox_list(struct supervisor *supervisor, struct reply reply,
                                   struct ipc_message *message)
 {
@@ -204,6 +213,7 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
     static bool (*const handlers[IPC_TYPE_COUNT])(struct supervisor *, struct reply,
                                                   struct ipc_message *) = {
         [IPC_HEALTH] = dispatch_health,
+        [IPC_METRICS] = dispatch_metrics,
         [IPC_SANDBOX_LIST] = dispatch_sandbox_list,
         [IPC_SANDBOX_GET] = dispatch_sandbox_get,
         [IPC_SANDBOX_STOP] = dispatch_sandbox_stop,

@@ -37,8 +37,10 @@ static void init_on_state(struct sandbox *sandbox, struct ipc_message *message)
     tasks_learn(sandbox, (enum task_state)body->task);
     if (was_starting && sandbox->foreign_runs == 0)
         runs_resume_clone(sandbox);
-    if (was_starting)
+    if (was_starting) {
+        sandbox->supervisor->counters.ready += !sandbox->is_adopted;
         instance_ready(sandbox);
+    }
 }
 
 static void init_on_status(struct sandbox *sandbox, const struct msg_status *body)

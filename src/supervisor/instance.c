@@ -123,8 +123,10 @@ static void instance_on_end(void *ctx)
     runs_fail_all(sandbox, was_starting ? sandbox->failure : "The sandbox was stopped");
     tasks_instance_gone(sandbox);
     table_save(sandbox);
-    if (was_starting)
+    if (was_starting) {
+        supervisor->counters.not_started++;
         table_refuse_starts(sandbox, sandbox->failure);
+    }
     trash_empty(supervisor); /* what it had mounted may go now */
     table_pump(sandbox);
 }

@@ -148,6 +148,7 @@ int supervisor_run(const struct config *config, const struct paths *paths, struc
                                      .trash_fd = -1,
                                      .recipes_fd = -1,
                                      .common_fd = -1,
+                                     .counters = {.started_ms = clock_unix_ms()},
                                      .lock_fd = -1,
                                      .jail_fd = -1,
                                      .image_build_fd = -1,

@@ -44,8 +44,16 @@ struct policy_report {
     char text[2 * MSG_TEXT];
 };
 
+/* Since the supervisor's start, for /metrics. */
+struct counters {
+    int64_t started_ms; /* Unix time */
+    uint64_t ready, not_started;
+    uint64_t tasks_ended, tasks_lost;
+};
+
 struct supervisor {
     uv_loop_t loop;
+    struct counters counters;
     const struct config *config;
     const struct paths *paths;
     struct secrets *secrets;
@@ -134,6 +142,8 @@ int document_health(struct supervisor *supervisor, struct err *err);
 int document_sandboxes(struct supervisor *supervisor, struct err *err);
 int document_sandbox(const struct sandbox *sandbox, struct err *err);
 int document_images(struct supervisor *supervisor, struct err *err);
+/* metrics.c: the same with the text of /metrics. */
+int document_metrics(struct supervisor *supervisor, struct err *err);
 
 /* recover.c: before anything else is started. -EPROTONOSUPPORT: a newer meta.json. */
 int recover_state(struct supervisor *supervisor, struct err *err);

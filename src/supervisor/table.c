@@ -190,6 +190,7 @@ static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
         result = instance_start(sandbox, &err);
     if (result == 0)
         return OP_WAITS;
+    sandbox->supervisor->counters.not_started++;
     log_error("sandbox=%s cannot be started: %s", sandbox->meta.name, err.message);
     reply_failure(sandbox->supervisor, op->reply, result, err.message);
     return OP_DONE;

@@ -268,7 +268,9 @@ void tasks_get(struct supervisor *supervisor, struct reply reply, const char *na
 
 static void tasks_set_state(struct sandbox *sandbox, enum task_state state)
 {
+    struct counters *counters = &sandbox->supervisor->counters;
     sandbox->meta.task = state;
+    *(state == TASK_ENDED ? &counters->tasks_ended : &counters->tasks_lost) += 1;
     table_save(sandbox);
     table_touch(sandbox);
     log_info("sandbox=%s its task %s", sandbox->meta.name,
