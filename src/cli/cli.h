@@ -173,7 +173,14 @@ struct cli_follow {
 };
 enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err);
 
+/* cmd_diff.c: the changes of the sandbox that is the first argument, as they come, with the options
+ * of `diff`. */
+enum cli_exit cli_diff(const struct cli *cli,
+                       void (*on_data)(void *ctx, const char *data, size_t len), void *ctx,
+                       struct err *err);
+
 /* The verbs. */
+enum cli_exit cmd_apply(struct cli *cli, struct err *err);
 enum cli_exit cmd_cancel(struct cli *cli, struct err *err);
 enum cli_exit cmd_clone(struct cli *cli, struct err *err);
 enum cli_exit cmd_diff(struct cli *cli, struct err *err);

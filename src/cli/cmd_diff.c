@@ -19,16 +19,12 @@ static bool escape_query(const char *text, char *ret, size_t size)
     return true;
 }
 
-static void on_diff(void *ctx, const char *data, size_t len)
-{
-    cli_writer_feed(ctx, data, len);
-}
-
-enum cli_exit cmd_diff(struct cli *cli, struct err *err)
+enum cli_exit cli_diff(const struct cli *cli,
+                       void (*on_data)(void *ctx, const char *data, size_t len), void *ctx,
+                       struct err *err)
 {
     char path[4 * REVISION_MAX + 128];
     char revision[3 * REVISION_MAX + 1] = "";
-    struct cli_writer writer = {.out = stdout};
     cleanup_reply struct cli_reply reply = {0};
     cleanup_json struct json *json = NULL;
     const char *against = cli->values[OPTION_AGAINST];
@@ -39,9 +35,8 @@ enum cli_exit cmd_diff(struct cli *cli, struct err *err)
              !cli->values[OPTION_RENAMES] ? ""
              : against                    ? "&renames=1"
                                           : "renames=1");
-    struct cli_request request = {.method = "GET", .path = path, .stream = on_diff, .ctx = &writer};
+    struct cli_request request = {.method = "GET", .path = path, .stream = on_data, .ctx = ctx};
     enum cli_exit status = cli_call(cli, &request, &reply, err);
-    cli_writer_end(&writer);
     if (status != CLI_OK || (reply.status >= 200 && reply.status < 300))
         return status;
     /* 502 is JSON: {"exitCode", "stdout", "stderr"} */
@@ -51,4 +46,17 @@ enum cli_exit cmd_diff(struct cli *cli, struct err *err)
         return cli_fail(err, CLI_FAILED, "%s: %s", cli->args[0],
                         json_text(json_get(json, "stderr")));
     return cli_refused(cli, &reply, err);
+}
+
+static void on_diff(void *ctx, const char *data, size_t len)
+{
+    cli_writer_feed(ctx, data, len);
+}
+
+enum cli_exit cmd_diff(struct cli *cli, struct err *err)
+{
+    struct cli_writer writer = {.out = stdout};
+    enum cli_exit status = cli_diff(cli, on_diff, &writer, err);
+    cli_writer_end(&writer);
+    return status;
 }

@@ -37,6 +37,10 @@ const struct cli_verb cli_verbs[] = {
      HAS(FOLLOW) | HAS(STDERR) | HAS(EVENTS), true, cmd_log},
     {"diff", "NAME", "print all changes since the clone", NULL, 1, 1, 0,
      HAS(AGAINST) | HAS(RENAMES), true, cmd_diff},
+    {"apply", "NAME", "put the changes since the clone into your work tree",
+     "Stand in a git work tree. Where the changes do not fit as they are, a three-way\n"
+     "merge is tried; when that leaves conflicts, nothing is changed.",
+     1, 1, 0, 0, true, cmd_apply},
     {"cancel", "NAME", "end the running task", NULL, 1, 1, 0, 0, true, cmd_cancel},
     {"exec", "NAME [--] PROGRAM [ARGUMENT...]", "run a program in a sandbox",
      "Its output is printed when it ends (the last 1 MiB of each stream). The exit\n"

@@ -225,6 +225,100 @@ def test_status_diff_log(daemon):
     assert daemon.run("log", "a", "--stderr").stdout == b"oops\n"
 
 
+def git(folder, *arguments, **options):
+    return subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.test", *arguments],
+                          cwd=folder, check=True, stdout=subprocess.PIPE, **options).stdout
+
+
+@pytest.fixture
+def work_tree(tmp_path):
+    """A clone with a file of forty lines, and the text of a change of its line 20 and a new file."""
+    tree = tmp_path / "tree"
+    (tree / "sub").mkdir(parents=True)
+    git(tree, "init", "-q")
+    (tree / "file").write_text("".join(f"{i}\n" for i in range(40)))
+    (tree / "sub" / "other").write_text("other\n")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-qm", "one")
+    changed = (tree / "file").read_text().replace("20\n", "twenty\n")
+    (tree / "file").write_text(changed)
+    (tree / "new").write_text("new\n")
+    git(tree, "add", "-AN")
+    patch = git(tree, "diff")
+    git(tree, "rm", "-q", "--cached", "new")
+    (tree / "new").unlink()
+    git(tree, "checkout", "-q", ".")
+    return tree, patch
+
+
+def snapshot(tree):
+    """Every file, git's own too; objects that nothing names are no change."""
+    git(tree, "status")
+    return {path: path.read_bytes() for path in tree.rglob("*")
+            if path.is_file() and tree / ".git" / "objects" not in path.parents}
+
+
+@pytest.mark.parametrize("below", [".", "sub"])
+def test_apply(daemon, work_tree, below):
+    tree, patch = work_tree
+    daemon.on("GET", "/sandboxes/a/diff", (200, patch))
+    result = daemon.run("apply", "a", cwd=tree / below)
+    assert result.returncode == 0, result
+    assert "twenty\n" in (tree / "file").read_text() and (tree / "new").read_text() == "new\n"
+    assert not git(tree, "diff", "--cached")
+
+
+def test_apply_merges_where_the_tree_has_moved_on(daemon, work_tree):
+    tree, patch = work_tree
+    moved = (tree / "file").read_text().replace("18\n", "eighteen\n")
+    (tree / "file").write_text(moved)
+    git(tree, "commit", "-qam", "two")
+    daemon.on("GET", "/sandboxes/a/diff", (200, patch))
+    result = daemon.run("apply", "a", cwd=tree)
+    assert result.returncode == 0, result
+    assert (tree / "file").read_text() == moved.replace("20\n", "twenty\n")
+    assert (tree / "new").exists()
+
+
+OUTSIDE = b"""diff --git a/%b b/%b
+new file mode 100755
+--- /dev/null
++++ b/%b
+@@ -0,0 +1 @@
++evil
+"""
+
+
+@pytest.mark.parametrize("fault", ["conflict", "dirty", "outside", "hook", "cut", "502"])
+def test_apply_changes_nothing_when_it_cannot_change_all(daemon, work_tree, fault):
+    tree, patch = work_tree
+    if fault in ("conflict", "dirty"):
+        (tree / "file").write_text((tree / "file").read_text().replace("20\n", "zwanzig\n"))
+    if fault == "conflict":
+        git(tree, "commit", "-qam", "two")
+    if fault in ("outside", "hook"):
+        path = b"../evil" if fault == "outside" else b".git/hooks/post-checkout"
+        patch += OUTSIDE % (path, path, path)
+    answer = {"cut": (200, [patch, None]),
+              "502": (502, {"exitCode": 128, "stdout": "", "stderr": "no repository"})}
+    daemon.on("GET", "/sandboxes/a/diff", answer.get(fault, (200, patch)))
+    before = snapshot(tree)
+    result = daemon.run("apply", "a", cwd=tree)
+    assert result.returncode == (4 if fault == "cut" else 1), result
+    says = {"cut": b"", "502": b"no repository"}.get(fault, b"nothing was changed")
+    assert says in result.stderr and not result.stdout, result
+    assert snapshot(tree) == before and not (tree.parent / "evil").exists()
+
+
+def test_apply_wants_a_work_tree_and_something_to_apply(daemon, tmp_path, work_tree):
+    daemon.on("GET", "/sandboxes/a/diff", (200, ""))
+    result = daemon.run("apply", "a", cwd=tmp_path)
+    assert result.returncode == 1 and b"stand in a git work tree" in result.stderr, result
+    assert not daemon.asked
+    result = daemon.run("apply", "a", cwd=work_tree[0])
+    assert result.returncode == 0 and b"nothing has changed" in result.stdout, result
+
+
 def test_a_terminal_gets_no_escape_sequences(daemon):
     daemon.on("GET", "/sandboxes/a/diff", (200, f"+{EVIL}\n".encode() * 30000))
     daemon.on("GET", "/sandboxes/a/task/log?from=0", (200, [EVIL]))
