@@ -6,8 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "api/access.h"
 #include "api/call.h"
 #include "api/outcome.h"
 #include "util/cleanup.h"
@@ -27,6 +29,7 @@ struct api {
     int fd;
     struct http_server *server;
     struct api_call *calls;
+    struct access_tokens tokens;
     uint64_t last_id;
     bool is_closing; /* no reply is awaited any more */
     bool is_closed;  /* the poll is */
@@ -137,16 +140,47 @@ static struct api_call *api_call_new(struct api *api, struct http_exchange *exch
     return call;
 }
 
-/* Path, then name, then method; the body comes later. */
+static void api_refuse_name(struct http_exchange *exchange, const char *pattern)
+{
+    const char *kind = "sandbox";
+    char text[160];
+    if (strncmp(pattern, "/images", 7) == 0)
+        kind = "image";
+    else if (strncmp(pattern, "/tokens", 7) == 0)
+        kind = "token";
+    snprintf(text, sizeof(text),
+             "The %s name must be 1-63 lowercase letters, digits, or hyphens, with no hyphen at "
+             "either end",
+             kind);
+    api_refuse(exchange, 400, NULL, text);
+}
+
+/* Over TCP: false when the request has no token that is right, and was answered. */
+static bool api_is_let_in(const struct api *api, struct http_exchange *exchange,
+                          const struct msg_api_token **ret)
+{
+    struct timespec now;
+    const char *text;
+    int status;
+    *ret = NULL;
+    if (!http_exchange_is_tcp(exchange))
+        return true;
+    clock_gettime(CLOCK_REALTIME, &now);
+    *ret = access_check(&api->tokens, http_exchange_head(exchange),
+                        (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, &status, &text);
+    if (!*ret)
+        api_refuse(exchange, status, status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL, text);
+    return *ret;
+}
+
+/* Token, path, name, method, then what the token allows; the body comes later. */
 static void api_on_head(void *ctx, struct http_exchange *exchange)
 {
     struct api *api = ctx;
     struct http_matched matched;
-    if (http_exchange_is_tcp(exchange)) {
-        /* No token exists yet that could be right. */
-        api_refuse(exchange, 401, "WWW-Authenticate: Bearer\r\n", "Send a token");
+    const struct msg_api_token *token;
+    if (!api_is_let_in(api, exchange, &token))
         return;
-    }
     enum http_match match =
         http_route_find(api_paths, ARRAY_LEN(api_paths), http_exchange_head(exchange), &matched);
     if (match == HTTP_NO_SUCH_PATH) {
@@ -154,24 +188,28 @@ static void api_on_head(void *ctx, struct http_exchange *exchange)
         return;
     }
     if (matched.name && !name_is_valid(matched.name, matched.name_len)) {
-        bool is_image = strncmp(api_paths[matched.route].pattern, "/images", 7) == 0;
-        char text[160];
-        snprintf(
-            text, sizeof(text),
-            "The %s name must be 1-63 lowercase letters, digits, or hyphens, with no hyphen at "
-            "either end",
-            is_image ? "image" : "sandbox");
-        api_refuse(exchange, 400, NULL, text);
+        api_refuse_name(exchange, api_paths[matched.route].pattern);
         return;
     }
     if (match == HTTP_NO_SUCH_METHOD) {
         api_refuse_method(exchange, &matched);
         return;
     }
-    if (!api_call_new(api, exchange, &matched)) {
+    const struct http_route *path = &api_paths[matched.route];
+    const char *refusal =
+        token ? access_refusal(token, path->method, path->pattern, matched.name, matched.name_len)
+              : NULL;
+    if (refusal) {
+        api_refuse(exchange, 403, NULL, refusal);
+        return;
+    }
+    struct api_call *call = api_call_new(api, exchange, &matched);
+    if (!call) {
         api_refuse(exchange, 503, "Retry-After: 1\r\n", "Out of memory");
         return;
     }
+    if (token)
+        memcpy(call->prefix, token->prefix, sizeof(call->prefix));
     http_accept_body(exchange, api_routes[matched.route].body_max);
 }
 
@@ -246,6 +284,8 @@ static void api_on_message(struct api *api, struct ipc_message *message)
 {
     if (message->header.type == IPC_API_LISTEN)
         api_listen(api, message);
+    else if (message->header.type == IPC_API_TOKEN)
+        access_learn(&api->tokens, IPC_BODY(message, msg_api_token));
     else if (message->header.type == IPC_TASK_FINISHED)
         api_on_task_finished(api, message);
     else

@@ -27,6 +27,7 @@ struct api_call {
     const struct api_route *route;
     uint64_t id; /* of the messages to the supervisor, and of the log */
     char name[MSG_NAME];
+    char prefix[MSG_NAME];       /* of the sandboxes that the client's token is for; "": all */
     struct http_matched matched; /* valid while the exchange is */
     bool is_waiting;             /* for a reply; more may follow it */
     bool is_answered;            /* or its stream was begun */
@@ -72,6 +73,10 @@ void call_run_result(struct api_call *call, int status, int exit_code, const str
 /* {"state":"..."} */
 void call_state(struct api_call *call, int status, const char *state);
 bool call_stream_begin(struct api_call *call, const char *type);
+
+/* sandbox.c. For replies: passes a DOCUMENT on; 204 for a STATUS that is OK. */
+void call_pass_document(struct api_call *call, struct ipc_message *message);
+void call_pass_done(struct api_call *call, struct ipc_message *message);
 
 /* For replies: true when the message has this type; else it is answered (STATUS by call_status). */
 bool call_expects(struct api_call *call, const struct ipc_message *message, enum ipc_type type);

@@ -18,6 +18,11 @@
     "Send {\"argv\": [\"PROGRAM\", \"ARGUMENT\", ...], \"cwd\": \"/workspace\", \"user\": "        \
     "\"agent\" or \"root\"}"
 #define REQUEST_IMAGE "Send {\"name\": \"IMAGE\"}"
+#define REQUEST_TOKEN                                                                              \
+    "Send {\"prefix\": \"BEGINNING OF NAMES\", \"readOnly\": true, \"expiresIn\": SECONDS}, each " \
+    "of "                                                                                          \
+    "which may be left out; the seconds are 1 to 315360000"
+#define REQUEST_TOKEN_SECONDS 315360000 /* ten years */
 #define REQUEST_LOG "The query may have from=OFFSET, follow=1 and stream=stdout or stream=stderr"
 #define REQUEST_DIFF "The query may have against=index, head or a revision, and renames=1"
 #define REQUEST_QUERY_BYTES 512
@@ -190,6 +195,30 @@ int request_image(const char *data, size_t len, struct msg_image_name *ret, stru
     struct msg_image_name body = {.rebuild = json_bool(rebuild)};
     IPC_SET_TEXT(body.name, name);
     *ret = body;
+    return 0;
+}
+
+int request_token(const char *data, size_t len, int64_t now_ms, struct msg_api_token *ret,
+                  struct err *err)
+{
+    static const char *const keys[] = {"prefix", "readOnly", "expiresIn"};
+    cleanup_json struct json *json = NULL;
+    struct err ignored;
+    if (json_parse(data, len, JSON_STRICT, &json, &ignored) < 0 ||
+        !request_has_only(json, keys, ARRAY_LEN(keys)))
+        return request_refuse(err, REQUEST_TOKEN);
+    const struct json *prefix = json_get(json, "prefix");
+    const struct json *read_only = json_get(json, "readOnly");
+    const struct json *seconds = json_get(json, "expiresIn");
+    const char *text = prefix ? json_text(prefix) : "";
+    if (!text || (prefix && !name_prefix_is_valid(text, strlen(text))) ||
+        (read_only && json_type(read_only) != JSON_BOOL) ||
+        (seconds && (json_integer(seconds) < 1 || json_integer(seconds) > REQUEST_TOKEN_SECONDS)))
+        return request_refuse(err, REQUEST_TOKEN);
+    struct msg_api_token token = {.read_only = json_bool(read_only), .created_ms = now_ms};
+    token.expires_ms = seconds ? now_ms + json_integer(seconds) * 1000 : 0;
+    IPC_SET_TEXT(token.prefix, text);
+    *ret = token;
     return 0;
 }
 

@@ -27,6 +27,10 @@ int request_exec(const char *data, size_t len, struct buf *ret_spec, uint32_t *r
 /* {"name","rebuild"?} */
 int request_image(const char *data, size_t len, struct msg_image_name *ret, struct err *err);
 
+/* {"prefix"?,"readOnly"?,"expiresIn"?}; expires_ms counts from now_ms. */
+int request_token(const char *data, size_t len, int64_t now_ms, struct msg_api_token *ret,
+                  struct err *err);
+
 /* A prompt: not blank, UTF-8, no NUL. */
 int request_prompt(const char *data, size_t len, struct err *err);
 

@@ -20,7 +20,7 @@ static void pass_document(struct api_call *call, struct ipc_message *message, co
         call_answer(call, 200, type, buf_text(&json), json.len);
 }
 
-static void on_document(struct api_call *call, struct ipc_message *message)
+void call_pass_document(struct api_call *call, struct ipc_message *message)
 {
     pass_document(call, message, CALL_JSON);
 }
@@ -30,7 +30,7 @@ static void on_metrics(struct api_call *call, struct ipc_message *message)
     pass_document(call, message, "text/plain; version=0.0.4; charset=utf-8");
 }
 
-static void on_removed(struct api_call *call, struct ipc_message *message)
+void call_pass_done(struct api_call *call, struct ipc_message *message)
 {
     if (call_is_ok(call, message))
         call_empty(call);
@@ -46,7 +46,7 @@ static void send_sandbox(struct api_call *call, enum ipc_type type,
 
 void api_health(struct api_call *call)
 {
-    call_send(call, IPC_HEALTH, NULL, NULL, 0, on_document);
+    call_send(call, IPC_HEALTH, NULL, NULL, 0, call_pass_document);
 }
 
 void api_metrics(struct api_call *call)
@@ -56,32 +56,34 @@ void api_metrics(struct api_call *call)
 
 void api_sandbox_list(struct api_call *call)
 {
-    call_send(call, IPC_SANDBOX_LIST, NULL, NULL, 0, on_document);
+    struct msg_sandbox_name body = {0};
+    IPC_SET_TEXT(body.name, call->prefix);
+    call_send(call, IPC_SANDBOX_LIST, &body, NULL, 0, call_pass_document);
 }
 
 void api_sandbox_get(struct api_call *call)
 {
-    send_sandbox(call, IPC_SANDBOX_GET, on_document);
+    send_sandbox(call, IPC_SANDBOX_GET, call_pass_document);
 }
 
 void api_sandbox_remove(struct api_call *call)
 {
-    send_sandbox(call, IPC_SANDBOX_REMOVE, on_removed);
+    send_sandbox(call, IPC_SANDBOX_REMOVE, call_pass_done);
 }
 
 void api_sandbox_stop(struct api_call *call)
 {
-    send_sandbox(call, IPC_SANDBOX_STOP, on_removed);
+    send_sandbox(call, IPC_SANDBOX_STOP, call_pass_done);
 }
 
 void api_image_list(struct api_call *call)
 {
-    call_send(call, IPC_IMAGE_LIST, NULL, NULL, 0, on_document);
+    call_send(call, IPC_IMAGE_LIST, NULL, NULL, 0, call_pass_document);
 }
 
 void api_image_remove(struct api_call *call)
 {
     struct msg_image_name body = {0};
     IPC_SET_TEXT(body.name, call->name);
-    call_send(call, IPC_IMAGE_REMOVE, &body, NULL, 0, on_removed);
+    call_send(call, IPC_IMAGE_REMOVE, &body, NULL, 0, call_pass_done);
 }

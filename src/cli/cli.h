@@ -42,6 +42,9 @@ enum cli_option_id {
     OPTION_AGAINST,
     OPTION_RENAMES,
     OPTION_REBUILD,
+    OPTION_PREFIX,
+    OPTION_READ_ONLY,
+    OPTION_EXPIRES,
     OPTION_CONFIG,
     OPTION_VAR,
     OPTION_COUNT
@@ -197,4 +200,7 @@ enum cli_exit cmd_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_run(struct cli *cli, struct err *err);
 enum cli_exit cmd_status(struct cli *cli, struct err *err);
 enum cli_exit cmd_stop(struct cli *cli, struct err *err);
+enum cli_exit cmd_token_create(struct cli *cli, struct err *err);
+enum cli_exit cmd_token_ls(struct cli *cli, struct err *err);
+enum cli_exit cmd_token_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_version(struct cli *cli, struct err *err);

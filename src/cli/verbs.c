@@ -19,6 +19,9 @@ const struct cli_option cli_options[OPTION_COUNT] = {
     [OPTION_AGAINST] = {"against", 0, "REV", "compare with index, head or a revision"},
     [OPTION_RENAMES] = {"renames", 0, NULL, "show renamed files as such"},
     [OPTION_REBUILD] = {"rebuild", 0, NULL, "build even when nothing changed"},
+    [OPTION_PREFIX] = {"prefix", 0, "PREFIX", "only for sandboxes whose names begin so"},
+    [OPTION_READ_ONLY] = {"read-only", 0, NULL, "may look, and change nothing"},
+    [OPTION_EXPIRES] = {"expires", 0, "TIME", "ends after so long: 90s, 30m, 12h or 7d"},
     [OPTION_CONFIG] = {"config", 0, "FILE", "the daemon's configuration"},
     [OPTION_VAR] = {"var", 0, "NAME=VALUE", "set a variable (may be repeated)"},
 };
@@ -54,6 +57,13 @@ const struct cli_verb cli_verbs[] = {
      HAS(REBUILD), true, cmd_image_build},
     {"image ls", "", "list the images", NULL, 0, 0, 0, HAS(JSON), false, cmd_image_ls},
     {"image rm", "NAME", "remove an image", NULL, 1, 1, 0, 0, true, cmd_image_rm},
+    {"token create", "", "make a token for the daemon's TCP address, and print it",
+     "It is shown this once; the daemon keeps its hash alone. Clients have it in\n"
+     "PADDOCK_TOKEN. A prefix that ends in \"-\" cannot begin another one's names.",
+     0, 0, 0, HAS(PREFIX) | HAS(READ_ONLY) | HAS(EXPIRES) | HAS(JSON), false, cmd_token_create},
+    {"token ls", "", "list the tokens, without their texts", NULL, 0, 0, 0, HAS(JSON), false,
+     cmd_token_ls},
+    {"token rm", "ID", "remove a token", NULL, 1, 1, 0, 0, true, cmd_token_rm},
     {"policy check", "FILE", "check a policy and tell which rules are inactive",
      "Variables come from --var and from the configuration; secrets count as set\n"
      "when secrets_dir or the environment has them. They are not read.",

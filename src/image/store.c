@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #include "image/recipe.h"
-#include "image/sha256.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
 #include "util/name.h"
+#include "util/sha256.h"
 #include "json/json.h"
 
 #define IMAGE_SCHEMA 1

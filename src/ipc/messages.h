@@ -48,6 +48,20 @@ struct msg_api_listen {
     uint32_t is_tcp; /* TCP: a token is required */
     char address[256];
 };
+#define MSG_TOKEN_ID 17   /* 16 hex digits */
+#define MSG_TOKEN_HASH 65 /* hex SHA-256 of the whole token */
+struct msg_api_token {
+    char id[MSG_TOKEN_ID];
+    char hash[MSG_TOKEN_HASH];
+    char prefix[MSG_NAME]; /* of the sandboxes it is for; "": all */
+    uint32_t read_only;
+    uint32_t removed;   /* the api forgets it */
+    int64_t created_ms; /* Unix time */
+    int64_t expires_ms; /* Unix time; 0: never */
+};
+struct msg_token_id {
+    char id[MSG_TOKEN_ID];
+};
 struct msg_sandbox_name {
     char name[MSG_NAME];
 };

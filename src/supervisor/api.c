@@ -29,6 +29,7 @@ static int api_run(void *ctx, struct child *child, struct err *err)
     if (result < 0)
         return result;
     supervisor->api_generation++;
+    tokens_tell(supervisor, child->channel);
     for (size_t i = 0; i < supervisor->listener_count; i++)
         channel_send(child->channel, IPC_API_LISTEN, 0, &supervisor->listeners[i].body,
                      &supervisor->listeners[i].fd, 1);

@@ -57,9 +57,9 @@ static bool dispatch_metrics(struct supervisor *supervisor, struct reply reply,
 static bool dispatch_sandbox_list(struct supervisor *supervisor, struct reply reply,
                                   struct ipc_message *message)
 {
+    const char *prefix = IPC_TEXT(IPC_BODY(message, msg_sandbox_name)->name);
     struct err err = {0};
-    (void)message;
-    dispatch_document(supervisor, reply, document_sandboxes(supervisor, &err), &err);
+    dispatch_document(supervisor, reply, document_sandboxes(supervisor, prefix, &err), &err);
     return true;
 }
 
@@ -208,6 +208,32 @@ static bool dispatch_image_remove(struct supervisor *supervisor, struct reply re
     return name;
 }
 
+static bool dispatch_token_list(struct supervisor *supervisor, struct reply reply,
+                                struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_tokens(supervisor, &err), &err);
+    return true;
+}
+
+static bool dispatch_token_add(struct supervisor *supervisor, struct reply reply,
+                               struct ipc_message *message)
+{
+    const struct msg_api_token *token = IPC_BODY(message, msg_api_token);
+    bool is_valid = token_is_valid(token);
+    if (is_valid)
+        tokens_add(supervisor, reply, token);
+    return is_valid;
+}
+
+static bool dispatch_token_remove(struct supervisor *supervisor, struct reply reply,
+                                  struct ipc_message *message)
+{
+    tokens_remove(supervisor, reply, IPC_TEXT(IPC_BODY(message, msg_token_id)->id));
+    return true;
+}
+
 bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
 {
     static bool (*const handlers[IPC_TYPE_COUNT])(struct supervisor *, struct reply,
@@ -227,6 +253,9 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_IMAGE_LIST] = dispatch_image_list,
         [IPC_IMAGE_BUILD] = dispatch_image_build,
         [IPC_IMAGE_REMOVE] = dispatch_image_remove,
+        [IPC_TOKEN_LIST] = dispatch_token_list,
+        [IPC_TOKEN_ADD] = dispatch_token_add,
+        [IPC_TOKEN_REMOVE] = dispatch_token_remove,
     };
     struct reply reply = {message->header.id, supervisor->api_generation};
     return reply.id && handlers[message->header.type] &&

@@ -69,18 +69,27 @@ int document_sandbox(const struct sandbox *sandbox, struct err *err)
     return document_make(document_fill_sandbox, sandbox, err);
 }
 
+struct document_prefix {
+    const struct supervisor *supervisor;
+    const char *prefix;
+};
+
 static void document_fill_sandboxes(struct json_writer *writer, const void *ctx)
 {
-    const struct supervisor *supervisor = ctx;
+    const struct document_prefix *only = ctx;
+    const struct supervisor *supervisor = only->supervisor;
+    size_t len = strlen(only->prefix);
     json_write_array_begin(writer);
     for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
-        document_fill_sandbox(writer, sandbox);
+        if (strncmp(sandbox->meta.name, only->prefix, len) == 0)
+            document_fill_sandbox(writer, sandbox);
     json_write_array_end(writer);
 }
 
-int document_sandboxes(struct supervisor *supervisor, struct err *err)
+int document_sandboxes(struct supervisor *supervisor, const char *prefix, struct err *err)
 {
-    return document_make(document_fill_sandboxes, supervisor, err);
+    struct document_prefix only = {supervisor, prefix};
+    return document_make(document_fill_sandboxes, &only, err);
 }
 
 static void document_fill_health(struct json_writer *writer, const void *ctx)
@@ -128,4 +137,14 @@ static void document_fill_images(struct json_writer *writer, const void *ctx)
 int document_images(struct supervisor *supervisor, struct err *err)
 {
     return document_make(document_fill_images, supervisor, err);
+}
+
+static void document_fill_tokens(struct json_writer *writer, const void *ctx)
+{
+    tokens_write(writer, ctx, false);
+}
+
+int document_tokens(struct supervisor *supervisor, struct err *err)
+{
+    return document_make(document_fill_tokens, supervisor, err);
 }

@@ -107,6 +107,8 @@ static int supervisor_start(struct supervisor *supervisor, struct err *err)
 {
     int result = supervisor_open(supervisor, err);
     if (result == 0)
+        result = tokens_read(supervisor, err);
+    if (result == 0)
         result = state_listen(supervisor, err);
     if (result < 0)
         return result;

@@ -31,6 +31,7 @@ struct agent;
 struct sandbox;
 struct jail;
 struct image_build;
+struct json_writer;
 
 struct listen_socket {
     int fd;
@@ -69,6 +70,8 @@ struct supervisor {
     uint64_t api_generation; /* counts the api's starts: answers go to the one that asked */
     struct listen_socket listeners[LIMIT_LISTEN_SOCKETS];
     size_t listener_count;
+    struct msg_api_token tokens[LIMIT_TOKENS]; /* of the API: hashes alone */
+    size_t token_count;
     struct policy_report policy;
     struct buf ca_pem; /* our CA's certificate, for sandboxes */
 
@@ -139,11 +142,24 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message);
 
 /* documents.c: sealed memfds with the JSON of an answer, or a negative errno. */
 int document_health(struct supervisor *supervisor, struct err *err);
-int document_sandboxes(struct supervisor *supervisor, struct err *err);
+/* Those whose names begin with `prefix`. */
+int document_sandboxes(struct supervisor *supervisor, const char *prefix, struct err *err);
 int document_sandbox(const struct sandbox *sandbox, struct err *err);
+int document_tokens(struct supervisor *supervisor, struct err *err);
 int document_images(struct supervisor *supervisor, struct err *err);
 /* metrics.c: the same with the text of /metrics. */
 int document_metrics(struct supervisor *supervisor, struct err *err);
+
+/* tokens.c: STATE/tokens.json. Changes are on disk, and told to api, before they are answered. */
+int tokens_read(struct supervisor *supervisor, struct err *err);
+void tokens_tell(struct supervisor *supervisor, struct channel *channel);
+void tokens_add(struct supervisor *supervisor, struct reply reply,
+                const struct msg_api_token *token);
+void tokens_remove(struct supervisor *supervisor, struct reply reply, const char *id);
+/* A token that could be one of ours: its texts have their forms. */
+bool token_is_valid(const struct msg_api_token *token);
+/* An array of the tokens; the hash only for the file. */
+void tokens_write(struct json_writer *writer, const struct supervisor *supervisor, bool with_hash);
 
 /* recover.c: before anything else is started. -EPROTONOSUPPORT: a newer meta.json. */
 int recover_state(struct supervisor *supervisor, struct err *err);

@@ -51,6 +51,8 @@
 /* Headers of one request, of API clients and of agents, and of one answer to an agent: none has
  * more than some dozens. */
 #define LIMIT_HTTP_FIELDS 256
+/* Tokens of the API: each request over TCP is compared with all of them. */
+#define LIMIT_TOKENS 256
 /* Connections of API clients at once. */
 #define LIMIT_API_CONNECTIONS 1024
 

@@ -17,3 +17,11 @@ bool name_is_valid(const char *name, size_t len)
             return false;
     return name_is_alnum(name[0]) && name_is_alnum(name[len - 1]);
 }
+
+bool name_prefix_is_valid(const char *prefix, size_t len)
+{
+    size_t last = len;
+    while (last > 0 && prefix[last - 1] == '-')
+        last--;
+    return len <= LIMIT_NAME_BYTES && name_is_valid(prefix, last);
+}

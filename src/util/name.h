@@ -6,3 +6,6 @@
 
 /* ^[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$ : an RFC 1123 label in lower case. */
 bool name_is_valid(const char *name, size_t len);
+
+/* What a valid name can begin with: as above, but a hyphen may be last. */
+bool name_prefix_is_valid(const char *prefix, size_t len);

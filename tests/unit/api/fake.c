@@ -162,7 +162,7 @@ int client_request(const char *method, const char *path, const char *body)
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert(fd >= 0 && connect(fd, (struct sockaddr *)&address, address_len) == 0);
     assert(buf_appendf(&text,
-                       "%s %s HTTP/1.1\r\nHost: paddock\r\nConnection: close\r\n"
+                       "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
                        "Content-Length: %zu\r\n\r\n%s",
                        method, path, strlen(body), body) == 0);
     assert(send(fd, text.data, text.len, MSG_NOSIGNAL) == (ssize_t)text.len);

@@ -4,8 +4,8 @@
 #include <string.h>
 
 #include "image/recipe.h"
-#include "image/sha256.h"
 #include "util/cleanup.h"
+#include "util/sha256.h"
 
 static int parse(const char *text, struct recipe *ret, struct err *err)
 {

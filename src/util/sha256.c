@@ -1,5 +1,5 @@
 /* SHA-256; see sha256.h. Names of variables are those of FIPS 180-4, section 6.2. */
-#include "image/sha256.h"
+#include "util/sha256.h"
 
 #include <stdint.h>
 #include <stdio.h>

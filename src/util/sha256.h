@@ -1,6 +1,7 @@
 /*
- * SHA-256 (FIPS 180-4) of a text, in hex. The supervisor links no libcrypto and needs a digest only
- * to see whether a recipe changed, so this one is plain and small; nothing secret goes through it.
+ * SHA-256 (FIPS 180-4) of a text, in hex. Neither supervisor nor api links libcrypto: they need a
+ * digest only to see whether a recipe changed and to know a token again, so this one is plain and
+ * small. Its time depends on the length alone.
  */
 #pragma once
 
