@@ -1,6 +1,7 @@
 /* paddock apply: puts the changes of a sandbox into the git work tree we stand in, all of them or
  * none. The user's own git does it: git-apply(1) refuses paths that lead out of the tree, through
  * symbolic links or into .git. */
+#include <assert.h>
 #include <fcntl.h>
 #include <spawn.h>
 #include <stdlib.h>
@@ -121,6 +122,7 @@ static bool copy_file(const char *from, int to_fd)
 /* A three-way merge leaves conflict marks where it fails: it is tried in a copy of the index. */
 static int try_three_way(const struct work_tree *tree, struct buf *said)
 {
+    assert(tree->index); /* find_work_tree */
     char copy[] = "/tmp/paddock-apply.XXXXXX";
     cleanup_fd int fd = mkostemp(copy, O_CLOEXEC);
     if (fd < 0)

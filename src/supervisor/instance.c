@@ -218,7 +218,7 @@ int instance_start(struct sandbox *sandbox, struct err *err)
         return err_set(err, EAGAIN,
                        "the egress gateway could not be started yet, and nothing starts without "
                        "it: see paddockd's log");
-    uint32_t block;
+    uint32_t block = 0;
     int result = floor_check(supervisor, err);
     if (result == 0)
         result = ids_lease(sandbox_host_ids(supervisor->host), &block, err);

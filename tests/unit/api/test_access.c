@@ -66,7 +66,8 @@ static void test_an_end_and_a_removal(void)
     struct msg_api_token three = make("3", "three", "");
     three.expires_ms = 1000;
     access_learn(&tokens, &three);
-    assert(check(fields, 999, &token) == 0 && strcmp(token->id, "3") == 0);
+    assert(check(fields, 999, &token) == 0);
+    assert(token && strcmp(token->id, "3") == 0);
     assert(check(fields, 1000, &token) == 401);
     three.removed = 1;
     access_learn(&tokens, &three);
