@@ -22,7 +22,6 @@
     "Send {\"prefix\": \"BEGINNING OF NAMES\", \"readOnly\": true, \"expiresIn\": SECONDS}, each " \
     "of "                                                                                          \
     "which may be left out; the seconds are 1 to 315360000"
-#define REQUEST_TOKEN_SECONDS 315360000 /* ten years */
 #define REQUEST_LOG "The query may have from=OFFSET, follow=1 and stream=stdout or stream=stderr"
 #define REQUEST_DIFF "The query may have against=index, head or a revision, and renames=1"
 #define REQUEST_QUERY_BYTES 512
@@ -213,7 +212,7 @@ int request_token(const char *data, size_t len, int64_t now_ms, struct msg_api_t
     const char *text = prefix ? json_text(prefix) : "";
     if (!text || (prefix && !name_prefix_is_valid(text, strlen(text))) ||
         (read_only && json_type(read_only) != JSON_BOOL) ||
-        (seconds && (json_integer(seconds) < 1 || json_integer(seconds) > REQUEST_TOKEN_SECONDS)))
+        (seconds && (json_integer(seconds) < 1 || json_integer(seconds) > LIMIT_TOKEN_SECONDS)))
         return request_refuse(err, REQUEST_TOKEN);
     struct msg_api_token token = {.read_only = json_bool(read_only), .created_ms = now_ms};
     token.expires_ms = seconds ? now_ms + json_integer(seconds) * 1000 : 0;

@@ -20,7 +20,7 @@ static long read_seconds(const char *text)
     long number = strtol(text, NULL, 10);
     for (size_t i = 0; i < ARRAY_LEN(units); i++)
         if (strcmp(text + digits, units[i].unit) == 0)
-            return number > 315360000 / units[i].seconds ? 0 : number * units[i].seconds;
+            return number > LIMIT_TOKEN_SECONDS / units[i].seconds ? 0 : number * units[i].seconds;
     return 0;
 }
 

@@ -27,7 +27,7 @@ static int document_make(document_fn *fill, const void *ctx, struct err *err)
     return fd_sealed("document", text.data, text.len, err);
 }
 
-static const char *document_state_name(enum sandbox_state state)
+const char *document_state_name(enum sandbox_state state)
 {
     static const char *const names[] = {[SANDBOX_STOPPED] = "stopped",
                                         [SANDBOX_STARTING] = "starting",

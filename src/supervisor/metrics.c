@@ -7,11 +7,6 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 
-static const char *const metrics_states[] = {[SANDBOX_STOPPED] = "stopped",
-                                             [SANDBOX_STARTING] = "starting",
-                                             [SANDBOX_RUNNING] = "running",
-                                             [SANDBOX_STOPPING] = "stopping"};
-
 struct metric {
     const char *name, *type, *help;
     uint64_t value;
@@ -25,14 +20,14 @@ static int metrics_append(struct buf *text, const struct metric *metric)
 
 static int metrics_append_states(struct buf *text, const struct supervisor *supervisor)
 {
-    size_t counts[ARRAY_LEN(metrics_states)] = {0};
+    size_t counts[SANDBOX_STOPPING + 1] = {0};
     for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
         counts[sandbox->state]++;
     int result = buf_append_string(text, "# HELP paddock_sandboxes Sandboxes by state.\n"
                                          "# TYPE paddock_sandboxes gauge\n");
     for (size_t i = 0; i < ARRAY_LEN(counts) && result == 0; i++)
-        result = buf_appendf(text, "paddock_sandboxes{state=\"%s\"} %zu\n", metrics_states[i],
-                             counts[i]);
+        result = buf_appendf(text, "paddock_sandboxes{state=\"%s\"} %zu\n",
+                             document_state_name((enum sandbox_state)i), counts[i]);
     return result;
 }
 

@@ -83,6 +83,9 @@ struct sandbox {
     int64_t activity_ms;    /* monotonic: last request, exec or sign of a task */
 };
 
+/* documents.c: the state as the API tells it. */
+const char *document_state_name(enum sandbox_state state);
+
 struct sandbox *table_find(struct supervisor *supervisor, const char *name);
 /* Puts a sandbox into the table; takes folder_fd. */
 struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd);

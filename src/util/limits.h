@@ -53,6 +53,8 @@
 #define LIMIT_HTTP_FIELDS 256
 /* Tokens of the API: each request over TCP is compared with all of them. */
 #define LIMIT_TOKENS 256
+/* Ten years: the longest time of a token that has an end. */
+#define LIMIT_TOKEN_SECONDS 315360000
 /* Connections of API clients at once. */
 #define LIMIT_API_CONNECTIONS 1024
 
