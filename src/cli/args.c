@@ -37,12 +37,20 @@ static bool is_group(const char *word)
     return false;
 }
 
+const char *cli_next_value(const struct cli *cli, enum cli_option_id id, size_t *at)
+{
+    while (*at < cli->repeated_count)
+        if (cli->repeated[(*at)++].id == id)
+            return cli->repeated[*at - 1].value;
+    return NULL;
+}
+
 enum cli_exit cli_refuse_group(const char *word, struct err *err)
 {
     char list[256] = "";
     for (size_t i = 0; i < cli_verb_count; i++) {
         size_t len = strlen(list);
-        if (is_first_word(cli_verbs[i].name, word))
+        if (!cli_verbs[i].is_hidden && is_first_word(cli_verbs[i].name, word))
             snprintf(list + len, sizeof(list) - len, "%s\"%s\"", len ? ", " : "",
                      cli_verbs[i].name);
     }
@@ -57,7 +65,8 @@ static enum cli_exit refuse_verb(struct reader *reader, const char *word, const 
     snprintf(whole, sizeof(whole), "%s%s%s", word, second ? " " : "", second ? second : "");
     struct near near = {.word = whole};
     for (size_t i = 0; i < cli_verb_count; i++)
-        near_consider(&near, cli_verbs[i].name);
+        if (!cli_verbs[i].is_hidden)
+            near_consider(&near, cli_verbs[i].name);
     if (near.best)
         return cli_fail(reader->err, CLI_USAGE, "no verb \"%s\": did you mean \"%s\"?", whole,
                         near.best);
@@ -93,21 +102,12 @@ static enum cli_exit take_verb(struct reader *reader, const char *word)
     return refuse_verb(reader, word, near.best ? second : NULL);
 }
 
-/* HELP and URL may stand everywhere. In front of the verb may stand what its verb takes, whichever
- * that will be: check_early_options looks then. */
-static bool is_option_of(const struct cli_verb *verb, size_t id)
-{
-    if (id == OPTION_HELP || id == OPTION_URL)
-        return true;
-    return verb ? (verb->options & (1U << id)) != 0 : true;
-}
-
 static enum cli_exit refuse_option(struct reader *reader, const char *word)
 {
     const struct cli_verb *verb = reader->cli->verb;
     struct near near = {.word = word + strspn(word, "-")};
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (is_option_of(verb, i))
+        if (cli_verb_takes(verb, i))
             near_consider(&near, cli_options[i].name);
     const char *name = verb ? verb->name : "";
     if (near.best)
@@ -127,10 +127,11 @@ static bool option_is(const struct cli_option *option, const char *word, size_t 
 static enum cli_exit store_option(struct reader *reader, size_t id, const char *value)
 {
     struct cli *cli = reader->cli;
-    if (id == OPTION_VAR) {
-        if (cli->var_count == CLI_VARS_MAX)
-            return cli_fail(reader->err, CLI_USAGE, "more than %d --var", CLI_VARS_MAX);
-        cli->vars[cli->var_count++] = value;
+    if (cli_options[id].is_repeated) {
+        if (cli->repeated_count == CLI_REPEATED_MAX)
+            return cli_fail(reader->err, CLI_USAGE, "more than %d options", CLI_REPEATED_MAX);
+        cli->repeated[cli->repeated_count].id = id;
+        cli->repeated[cli->repeated_count++].value = value;
     }
     cli->values[id] = value;
     return CLI_OK;
@@ -143,7 +144,7 @@ static enum cli_exit take_option(struct reader *reader, const char *word)
     size_t len = equals ? (size_t)(equals - word) : strlen(word);
     for (size_t i = 0; i < OPTION_COUNT; i++) {
         const struct cli_option *option = &cli_options[i];
-        if (!is_option_of(reader->cli->verb, i) || !option_is(option, word, len))
+        if (!cli_verb_takes(reader->cli->verb, i) || !option_is(option, word, len))
             continue;
         if (!option->value)
             return equals
@@ -182,10 +183,11 @@ static enum cli_exit read_words(struct reader *reader)
     return CLI_OK;
 }
 
+/* In front of the verb may stand what its verb takes, whichever that will be. */
 static enum cli_exit check_early_options(const struct cli *cli, struct err *err)
 {
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (cli->values[i] && !is_option_of(cli->verb, i))
+        if (cli->values[i] && !cli_verb_takes(cli->verb, i))
             return cli_fail(err, CLI_USAGE,
                             "\"%s\" has no option \"--%s\": see `paddock %s --help`",
                             cli->verb->name, cli_options[i].name, cli->verb->name);
@@ -204,8 +206,9 @@ static enum cli_exit check_arguments(const struct cli *cli, struct err *err)
         return cli_fail(err, CLI_USAGE, "%s arguments: usage: paddock %s%s%s",
                         cli->arg_count < verb->min_args ? "too few" : "too many", verb->name,
                         verb->arguments[0] ? " " : "", verb->arguments);
-    bool are_all = verb->max_args == CLI_ARGS_ANY && strcmp(verb->arguments, "NAME...") == 0;
-    for (size_t i = 0; verb->takes_name && i < (are_all ? cli->arg_count : 1); i++)
+    bool is_checked = verb->kind >= CLI_KIND_SANDBOX && verb->kind <= CLI_KIND_TOKEN;
+    bool are_all = strcmp(verb->arguments, "NAME...") == 0;
+    for (size_t i = 0; is_checked && i < cli->arg_count && (i == 0 || are_all); i++)
         if (!is_name(cli->args[i]))
             return cli_fail(err, CLI_USAGE,
                             "\"%.80s\" is not a name: 1 to 63 of a-z, 0-9 and \"-\", not \"-\" "

@@ -2,7 +2,7 @@
  * The command line. Runs as the user; everything it does it asks of the daemon's REST API, except
  * `policy check`, which reads a policy itself, and `doctor`, which runs paddockd.
  *
- * verbs.c is the table of verbs and options: parsing (args.c) and --help (help.c) come from it.
+ * verbs.c is the table of verbs and options: see verbs.h. args.c parses by it, help.c prints it.
  * Each verb has its file cmd_<verb>.c. What a sandbox or the daemon says goes to a terminal only
  * through text.c, so that no escape sequence of an agent reaches it.
  */
@@ -13,78 +13,21 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "cli/verbs.h"
 #include "util/buf.h"
 #include "util/err.h"
 
-/* Exit statuses; --help prints them. */
-enum cli_exit {
-    CLI_OK = 0,
-    CLI_FAILED = 1,        /* the task failed, or what was asked could not be done */
-    CLI_USAGE = 2,         /* the command line is wrong; nothing was asked of the daemon */
-    CLI_LOST = 3,          /* run: the task's end is not known */
-    CLI_UNREACHABLE = 4,   /* no daemon, or no permission to talk to it */
-    CLI_EXEC_FAILED = 125, /* exec: the program was not run; else its own status */
-    CLI_INTERRUPTED = 130, /* run, log: Ctrl-C; the task goes on */
-};
-
-enum cli_option_id {
-    OPTION_HELP,
-    OPTION_VERSION,
-    OPTION_URL,
-    OPTION_JSON,
-    OPTION_DETACH,
-    OPTION_ROOT,
-    OPTION_CWD,
-    OPTION_REF,
-    OPTION_FOLLOW,
-    OPTION_STDERR,
-    OPTION_EVENTS,
-    OPTION_AGAINST,
-    OPTION_RENAMES,
-    OPTION_REBUILD,
-    OPTION_PREFIX,
-    OPTION_READ_ONLY,
-    OPTION_EXPIRES,
-    OPTION_CONFIG,
-    OPTION_VAR,
-    OPTION_COUNT
-};
-
-struct cli_option {
-    const char *name;  /* long, without dashes */
-    char letter;       /* 0: none */
-    const char *value; /* what it takes, for --help; NULL: it is a flag */
-    const char *help;
-};
-
-#define CLI_ARGS_ANY UINT32_MAX
-#define CLI_VARS_MAX 64
-
-struct cli;
-struct cli_verb {
-    const char *name;      /* of one word, or "image build" */
-    const char *arguments; /* for --help: "NAME URL" */
-    const char *summary;   /* one line */
-    const char *details;   /* more lines for its --help, or NULL */
-    uint32_t min_args;
-    uint32_t max_args;
-    uint32_t literal_after; /* this many arguments in, the rest is not read for options; 0: never */
-    uint32_t options;       /* bit 1 << enum cli_option_id; HELP and URL always */
-    bool takes_name; /* the first argument is a sandbox's or an image's name: it is checked */
-    /* Returns the exit status; a message left in err is printed. */
-    enum cli_exit (*run)(struct cli *cli, struct err *err);
-};
-
-extern const struct cli_option cli_options[OPTION_COUNT];
-extern const struct cli_verb cli_verbs[];
-extern const size_t cli_verb_count;
+#define CLI_REPEATED_MAX 128
 
 /* A command line that was understood. Strings are argv's own. */
 struct cli {
     const struct cli_verb *verb;      /* NULL: none was given (--help or --version alone) */
     const char *values[OPTION_COUNT]; /* NULL: not given; of a flag: "" */
-    const char *vars[CLI_VARS_MAX];   /* of --var, in order */
-    size_t var_count;
+    struct {                          /* each one of the options that may be repeated, in order */
+        enum cli_option_id id;
+        const char *value;
+    } repeated[CLI_REPEATED_MAX];
+    size_t repeated_count;
     const char **args; /* without the verb; the caller frees the array */
     size_t arg_count;
 };
@@ -98,6 +41,9 @@ enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err)
 enum cli_exit cli_refuse_group(const char *word, struct err *err);
 /* The verb of this name, or NULL. */
 const struct cli_verb *cli_verb_find(const char *name);
+
+/* The next value of an option that may be repeated, or NULL. Start with *at 0. */
+const char *cli_next_value(const struct cli *cli, enum cli_option_id id, size_t *at);
 
 /* help.c: the whole help, or that of one verb. */
 void cli_help_print(FILE *out, const struct cli_verb *verb);

@@ -25,12 +25,12 @@ static const char *variable(void *ctx, const char *name)
 {
     const struct source *source = ctx;
     size_t len = strlen(name);
-    for (size_t i = source->cli->var_count; i-- > 0;) {
-        const char *var = source->cli->vars[i];
+    const char *last = NULL;
+    size_t at = 0;
+    for (const char *var; (var = cli_next_value(source->cli, OPTION_VAR, &at));)
         if (strncmp(var, name, len) == 0 && var[len] == '=')
-            return var + len + 1;
-    }
-    return json_text(json_get(json_get(source->config, "vars"), name));
+            last = var + len + 1;
+    return last ? last : json_text(json_get(json_get(source->config, "vars"), name));
 }
 
 static const char *secret_lack(void *ctx, const char *name)
@@ -107,9 +107,10 @@ static enum cli_exit check(struct source *source, const char *path, struct err *
 enum cli_exit cmd_policy_check(struct cli *cli, struct err *err)
 {
     struct source source = {.cli = cli, .folder_fd = -1};
-    for (size_t i = 0; i < cli->var_count; i++)
-        if (!strchr(cli->vars[i], '=') || cli->vars[i][0] == '=')
-            return cli_fail(err, CLI_USAGE, "--var takes NAME=VALUE, not \"%s\"", cli->vars[i]);
+    size_t at = 0;
+    for (const char *var; (var = cli_next_value(cli, OPTION_VAR, &at));)
+        if (!strchr(var, '=') || var[0] == '=')
+            return cli_fail(err, CLI_USAGE, "--var takes NAME=VALUE, not \"%s\"", var);
     enum cli_exit status = check(&source, cli->args[0], err);
     json_free(source.config);
     return status;

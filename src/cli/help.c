@@ -16,25 +16,16 @@ static void print_option(FILE *out, const struct cli_option *option)
 
 static void print_environment(FILE *out)
 {
-    fputs("\nEnvironment:\n"
-          "  PADDOCK_URL    as --url; else the default socket is used\n"
-          "  PADDOCK_TOKEN  token for the daemon, where it wants one\n",
-          out);
+    fputs("\nEnvironment:\n", out);
+    for (size_t i = 0; i < cli_variable_count; i++)
+        fprintf(out, "  %-14s %s\n", cli_variables[i].name, cli_variables[i].text);
 }
 
 static void print_statuses(FILE *out)
 {
-    fprintf(out,
-            "\nExit status:\n"
-            "  %-3d  done; the task succeeded\n"
-            "  %-3d  the task failed, or what was asked could not be done\n"
-            "  %-3d  the command line is wrong\n"
-            "  %-3d  run: the task is lost, its end is not known\n"
-            "  %-3d  the daemon cannot be reached\n"
-            "  %-3d  exec: the program was not run; else the status is the program's\n"
-            "  %-3d  interrupted while following; the task goes on\n",
-            CLI_OK, CLI_FAILED, CLI_USAGE, CLI_LOST, CLI_UNREACHABLE, CLI_EXEC_FAILED,
-            CLI_INTERRUPTED);
+    fputs("\nExit status:\n", out);
+    for (size_t i = 0; i < cli_status_count; i++)
+        fprintf(out, "  %-3d  %s\n", cli_statuses[i].status, cli_statuses[i].text);
 }
 
 static void print_all(FILE *out)
@@ -43,11 +34,12 @@ static void print_all(FILE *out)
           "Runs coding agents in sandboxes on this machine.\n\nVerbs:\n",
           out);
     for (size_t i = 0; i < cli_verb_count; i++)
-        fprintf(out, "  %-13s %s\n", cli_verbs[i].name, cli_verbs[i].summary);
+        if (!cli_verbs[i].is_hidden)
+            fprintf(out, "  %-13s %s\n", cli_verbs[i].name, cli_verbs[i].summary);
     fputs("\nOptions:\n", out);
-    print_option(out, &cli_options[OPTION_URL]);
-    print_option(out, &cli_options[OPTION_HELP]);
-    print_option(out, &cli_options[OPTION_VERSION]);
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (cli_options[i].is_global || i == OPTION_VERSION)
+            print_option(out, &cli_options[i]);
     print_environment(out);
     print_statuses(out);
     fputs("\n`paddock VERB --help` tells more about one verb.\n", out);
@@ -66,10 +58,11 @@ void cli_help_print(FILE *out, const struct cli_verb *verb)
         fprintf(out, "\n%s\n", verb->details);
     fputs("\nOptions:\n", out);
     for (size_t i = 0; i < OPTION_COUNT; i++)
-        if (verb->options & (1U << i))
+        if (!cli_options[i].is_global && cli_verb_takes(verb, i))
             print_option(out, &cli_options[i]);
-    print_option(out, &cli_options[OPTION_URL]);
-    print_option(out, &cli_options[OPTION_HELP]);
+    for (size_t i = 0; i < OPTION_COUNT; i++)
+        if (cli_options[i].is_global)
+            print_option(out, &cli_options[i]);
     print_environment(out);
     print_statuses(out);
 }

@@ -233,7 +233,7 @@ enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
 enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, struct err *err)
 {
     const char *body = buf_text(&reply->body);
-    const char *name = cli->verb->takes_name ? cli->args[0] : NULL;
+    const char *name = cli->verb->kind != CLI_KIND_TEXT && cli->arg_count ? cli->args[0] : NULL;
     if (reply->status == 401)
         return cli_fail(err, CLI_FAILED, "the daemon wants a token it knows: set PADDOCK_TOKEN");
     if (reply->status == 500)
