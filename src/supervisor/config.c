@@ -1,9 +1,9 @@
 /*
- * The configuration; see config.h. A key stands once, in config_keys: from there come parsing,
- * defaults, ranges, suggestions for mistyped keys and the text of --help. "group.key" is a key of
- * an object. The file is the administrator's; still nothing in it is taken unchecked.
+ * The configuration; see config.h. Parsing, defaults, ranges, suggestions for mistyped keys and the
+ * text of --help come from the table of config_keys.c. The file is the administrator's; still
+ * nothing in it is taken unchecked.
  */
-#include "supervisor/config.h"
+#include "supervisor/config_keys.h"
 
 #include <fcntl.h>
 #include <stdbool.h>
@@ -17,64 +17,6 @@
 #include "util/name.h"
 #include "util/near.h"
 #include "json/json.h"
-
-enum key_type { KEY_PATH, KEY_PROXY, KEY_NAME, KEY_INTEGER, KEY_THOUSANDTHS, KEY_LISTEN, KEY_VARS };
-
-struct config_key {
-    const char *name; /* "key" or "group.key" */
-    enum key_type type;
-    size_t offset;
-    int64_t min, max;     /* of a number, in the file's unit */
-    const char *text;     /* default of a path, text or name; "@/" stands for the data folder */
-    int64_t number;       /* default of a number, in the struct's unit */
-    const char *describe; /* one line for --help */
-};
-
-#define AT(field) offsetof(struct config, field)
-#define WEEK_MS (7LL * 24 * 3600 * 1000)
-
-static const struct config_key config_keys[] = {
-    {"state_dir", KEY_PATH, AT(state_dir), .text = "/var/lib/paddock",
-     .describe = "folder of sandboxes, images, CA and audit"},
-    {"listen", KEY_LISTEN, 0, .text = "unix:/run/paddock/paddock.sock",
-     .describe = "list of unix:/PATH and tcp:127.0.0.1:PORT"},
-    {"policy", KEY_PATH, AT(policy), .text = "@/policy/default.json",
-     .describe = "what sandboxes may reach"},
-    {"secrets_dir", KEY_PATH, AT(secrets_dir), .text = "/etc/paddock/secrets",
-     .describe = "one file of mode 0600 per secret"},
-    {"recipes_dir", KEY_PATH, AT(recipes_dir), .text = "@/images",
-     .describe = "a folder per image and agent"},
-    {"upstream_proxy", KEY_PROXY, AT(upstream_proxy), .text = "",
-     .describe = "http://HOST:PORT of a proxy in front of egress"},
-    {"ids.base", KEY_INTEGER, AT(ids_base), 65536, UINT32_MAX - 65535LL, .number = 1879048192,
-     .describe = "first of the user ids that instances lease"},
-    {"ids.count", KEY_INTEGER, AT(ids_count), 4 * 65536, UINT32_MAX - 65535LL, .number = 67108864,
-     .describe = "how many; an instance takes 65536"},
-    {"egress_processes", KEY_INTEGER, AT(egress_processes), 1, 1, .number = 1,
-     .describe = "processes of the egress gateway"},
-    {"egress_idle_ms", KEY_INTEGER, AT(egress_idle_ms), 1000, WEEK_MS,
-     .number = LIMIT_EGRESS_IDLE_MS,
-     .describe = "a connection without a byte for so long is ended"},
-    {"vars", KEY_VARS, 0, .describe = "variables of policies and agents: an object of texts"},
-    {"default_agent", KEY_NAME, AT(default_agent), .text = "claude",
-     .describe = "agent of a new sandbox"},
-    {"max_running", KEY_INTEGER, AT(max_running), 0, 65536, .number = 0,
-     .describe = "instances at once; 0: as many as there are ids"},
-    {"limits.memory_mib", KEY_INTEGER, AT(memory_mib), 0, 1LL << 30, .number = 4096,
-     .describe = "memory of an instance with swap; 0: no limit"},
-    {"limits.cpus", KEY_THOUSANDTHS, AT(cpu_millis), 0, 4096, .number = 2000,
-     .describe = "cpus of an instance, 0.5 is half of one; 0: no limit"},
-    {"limits.pids", KEY_INTEGER, AT(pids), 0, 4194304, .number = 1024,
-     .describe = "processes of an instance; 0: no limit"},
-    {"floor.disk_mib", KEY_INTEGER, AT(floor_disk_mib), 0, 1LL << 30, .number = 256,
-     .describe = "free space of state_dir below which no instance is started"},
-    {"floor.memory_mib", KEY_INTEGER, AT(floor_memory_mib), 0, 1LL << 30, .number = 256,
-     .describe = "available memory below which no instance is started"},
-    {"inactivity_ms", KEY_INTEGER, AT(inactivity_ms), 100, 52 * WEEK_MS, .number = 1800000,
-     .describe = "an instance unused for so long is stopped"},
-    {"task_check_ms", KEY_INTEGER, AT(task_check_ms), 100, WEEK_MS, .number = 60000,
-     .describe = "how often each running task is looked at"},
-};
 
 /* What every parse function needs to place an error. */
 struct config_source {
@@ -279,7 +221,7 @@ static const struct config_key *config_find_key(const char *group, const char *n
                     : snprintf(whole, sizeof(whole), "%s", name);
     if (len < 0 || (size_t)len >= sizeof(whole) || (!group && strchr(name, '.')))
         return NULL;
-    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++)
+    for (size_t i = 0; i < config_key_count; i++)
         if (strcmp(config_keys[i].name, whole) == 0)
             return &config_keys[i];
     return NULL;
@@ -287,7 +229,7 @@ static const struct config_key *config_find_key(const char *group, const char *n
 
 static bool config_is_group(const char *name)
 {
-    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++)
+    for (size_t i = 0; i < config_key_count; i++)
         if (config_is_in_group(&config_keys[i], name, strlen(name)))
             return true;
     return false;
@@ -297,8 +239,8 @@ static int config_refuse_key(const struct config_source *source, const char *gro
                              const char *name, const struct json *value)
 {
     struct near near = {.word = name};
-    char groups[ARRAY_LEN(config_keys)][32];
-    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
+    char groups[CONFIG_KEYS_MAX][32];
+    for (size_t i = 0; i < config_key_count; i++) {
         const char *key = config_keys[i].name;
         const char *dot = strchr(key, '.');
         if (group && config_is_in_group(&config_keys[i], group, strlen(group)))
@@ -372,7 +314,7 @@ static int config_check_ids(const struct config_source *source, const struct jso
 static int config_fill(const struct config_source *source, const char *text, size_t len,
                        struct config *ret)
 {
-    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++)
+    for (size_t i = 0; i < config_key_count; i++)
         if (config_set_default(&config_keys[i], source->data_dir, ret) < 0)
             return err_set(source->err, ENOMEM, "no memory for the configuration");
     cleanup_json struct json *json = NULL;
@@ -413,7 +355,7 @@ int config_load(const char *file, const char *data_dir, struct config *ret, stru
 
 void config_free(struct config *config)
 {
-    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
+    for (size_t i = 0; i < config_key_count; i++) {
         enum key_type type = config_keys[i].type;
         if (type == KEY_PATH || type == KEY_PROXY || type == KEY_NAME)
             free(*config_text_at(config, &config_keys[i]));
@@ -457,7 +399,7 @@ const char *config_var(const struct config *config, const char *name)
 
 void config_print_keys(FILE *out)
 {
-    for (size_t i = 0; i < ARRAY_LEN(config_keys); i++) {
+    for (size_t i = 0; i < config_key_count; i++) {
         const struct config_key *key = &config_keys[i];
         char value[64] = "";
         if (key->type == KEY_INTEGER)

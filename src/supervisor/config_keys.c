@@ -1,0 +1,54 @@
+/* The configuration's keys; see config_keys.h. "group.key" is a key of an object. */
+#include <assert.h>
+
+#include "supervisor/config_keys.h"
+
+#define AT(field) offsetof(struct config, field)
+#define WEEK_MS (7LL * 24 * 3600 * 1000)
+
+const struct config_key config_keys[] = {
+    {"state_dir", KEY_PATH, AT(state_dir), .text = "/var/lib/paddock",
+     .describe = "folder of sandboxes, images, CA and audit"},
+    {"listen", KEY_LISTEN, 0, .text = "unix:/run/paddock/paddock.sock",
+     .describe = "list of unix:/PATH and tcp:127.0.0.1:PORT"},
+    {"policy", KEY_PATH, AT(policy), .text = "@/policy/default.json",
+     .describe = "what sandboxes may reach"},
+    {"secrets_dir", KEY_PATH, AT(secrets_dir), .text = "/etc/paddock/secrets",
+     .describe = "one file of mode 0600 per secret"},
+    {"recipes_dir", KEY_PATH, AT(recipes_dir), .text = "@/images",
+     .describe = "a folder per image and agent"},
+    {"upstream_proxy", KEY_PROXY, AT(upstream_proxy), .text = "",
+     .describe = "http://HOST:PORT of a proxy in front of egress"},
+    {"ids.base", KEY_INTEGER, AT(ids_base), 65536, UINT32_MAX - 65535LL, .number = 1879048192,
+     .describe = "first of the user ids that instances lease"},
+    {"ids.count", KEY_INTEGER, AT(ids_count), 4 * 65536, UINT32_MAX - 65535LL, .number = 67108864,
+     .describe = "how many; an instance takes 65536"},
+    {"egress_processes", KEY_INTEGER, AT(egress_processes), 1, 1, .number = 1,
+     .describe = "processes of the egress gateway"},
+    {"egress_idle_ms", KEY_INTEGER, AT(egress_idle_ms), 1000, WEEK_MS,
+     .number = LIMIT_EGRESS_IDLE_MS,
+     .describe = "a connection without a byte for so long is ended"},
+    {"vars", KEY_VARS, 0, .describe = "variables of policies and agents: an object of texts"},
+    {"default_agent", KEY_NAME, AT(default_agent), .text = "claude",
+     .describe = "agent of a new sandbox"},
+    {"max_running", KEY_INTEGER, AT(max_running), 0, 65536, .number = 0,
+     .describe = "instances at once; 0: as many as there are ids"},
+    {"limits.memory_mib", KEY_INTEGER, AT(memory_mib), 0, 1LL << 30, .number = 4096,
+     .describe = "memory of an instance with swap; 0: no limit"},
+    {"limits.cpus", KEY_THOUSANDTHS, AT(cpu_millis), 0, 4096, .number = 2000,
+     .describe = "cpus of an instance, 0.5 is half of one; 0: no limit"},
+    {"limits.pids", KEY_INTEGER, AT(pids), 0, 4194304, .number = 1024,
+     .describe = "processes of an instance; 0: no limit"},
+    {"floor.disk_mib", KEY_INTEGER, AT(floor_disk_mib), 0, 1LL << 30, .number = 256,
+     .describe = "free space of state_dir below which no instance is started"},
+    {"floor.memory_mib", KEY_INTEGER, AT(floor_memory_mib), 0, 1LL << 30, .number = 256,
+     .describe = "available memory below which no instance is started"},
+    {"inactivity_ms", KEY_INTEGER, AT(inactivity_ms), 100, 52 * WEEK_MS, .number = 1800000,
+     .describe = "an instance unused for so long is stopped"},
+    {"task_check_ms", KEY_INTEGER, AT(task_check_ms), 100, WEEK_MS, .number = 60000,
+     .describe = "how often each running task is looked at"},
+};
+const size_t config_key_count = sizeof(config_keys) / sizeof(config_keys[0]);
+
+static_assert(sizeof(config_keys) / sizeof(config_keys[0]) <= CONFIG_KEYS_MAX,
+              "CONFIG_KEYS_MAX is too small");
