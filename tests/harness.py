@@ -168,6 +168,7 @@ def make_recipes(folder, claude_env=None, agents=None):
 
 class Daemon:
     """One paddockd with its state folder. `config` overrides keys of the configuration."""
+    paddockd, paddock = BIN / "paddockd", BIN / "paddock"  # a test may set others
     every = []  # each one made in this run, so that a failure can show what they logged
 
     def __init__(self, folder, namespace, config, environment=None, image_store=None):
@@ -206,7 +207,7 @@ class Daemon:
         path.write_text(json.dumps(self.config, indent=1))
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                self.namespace.argv(str(BIN / "paddockd"), "--config", str(path)),
+                self.namespace.argv(str(self.paddockd), "--config", str(path)),
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env={"PATH": os.environ["PATH"], **self.environment})
         if wait:
@@ -298,7 +299,7 @@ class Daemon:
 
     def cli(self, *arguments, check=True, **options):
         environment = {"PATH": os.environ["PATH"], "PADDOCK_URL": f"unix:{self.socket}"}
-        return run(BIN / "paddock", *arguments, check=check, env=environment, **options)
+        return run(self.paddock, *arguments, check=check, env=environment, **options)
 
 
 def is_program(pid):

@@ -17,8 +17,7 @@
 
 static bool find_daemon(char ret[PATH_MAX])
 {
-    static const char *const places[] = {"paddockd", "../libexec/paddock/paddockd",
-                                         "../lib/paddock/paddockd", "../sbin/paddockd"};
+    static const char *const places[] = {"paddockd", PADDOCK_DAEMON}; /* PADDOCK_DAEMON: meson */
     char own[PATH_MAX];
     ssize_t len = readlink("/proc/self/exe", own, sizeof(own) - 1);
     if (len <= 0)

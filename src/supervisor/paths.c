@@ -1,7 +1,9 @@
-/* Finds programs and data; see paths.h. */
+/* Finds programs and data; see paths.h. PADDOCK_PROGRAMS and PADDOCK_DATA are meson.build's: the
+ * way from the folder of paddockd to theirs, once installed. */
 #include "supervisor/paths.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -21,18 +23,20 @@ static void paths_program(char ret[PATH_MAX], const char *folder, const char *na
     paths_join(ret, folder, name);
     if (access(ret, X_OK) == 0)
         return;
-    char installed[128];
-    snprintf(installed, sizeof(installed), "../libexec/paddock/%s", name);
-    char other[PATH_MAX];
-    paths_join(other, folder, installed);
-    if (access(other, X_OK) == 0)
-        memcpy(ret, other, sizeof(other));
+    char installed[PATH_MAX];
+    paths_join(installed, folder, PADDOCK_PROGRAMS);
+    char other[PATH_MAX], real[PATH_MAX];
+    paths_join(other, installed, name);
+    if (access(other, X_OK) == 0 && realpath(other, real))
+        memcpy(ret, real, sizeof(real));
 }
 
 static void paths_data(char ret[PATH_MAX], const char *folder)
 {
-    paths_join(ret, folder, "../share/paddock");
     char probe[PATH_MAX];
+    paths_join(probe, folder, PADDOCK_DATA);
+    if (!realpath(probe, ret)) /* where it is missing, messages name the place */
+        memcpy(ret, probe, sizeof(probe));
     paths_join(probe, ret, "policy/default.json");
     char level[PATH_MAX];
     snprintf(level, sizeof(level), "%s", folder);

@@ -14,7 +14,7 @@ struct paths {
     char data[PATH_MAX]; /* holds policy/ and images/ */
 };
 
-/* Beside paddockd itself (build tree), else ../libexec/paddock; data in ../share/paddock, or in
- * the source tree above the build. Errors: /proc cannot be read. A program that is missing is told
- * when it is needed. */
+/* Beside paddockd itself (build tree), else where they are installed, seen from there: so an
+ * installed tree may lie anywhere (DESTDIR). Data likewise, or in the source tree above the build.
+ * Errors: /proc cannot be read. A program that is missing is told when it is needed. */
 int paths_find(struct paths *ret, struct err *err);
