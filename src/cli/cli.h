@@ -47,6 +47,8 @@ const char *cli_next_value(const struct cli *cli, enum cli_option_id id, size_t 
 
 /* help.c: the whole help, or that of one verb. */
 void cli_help_print(FILE *out, const struct cli_verb *verb);
+/* help_json.c: the tables of verbs.h as JSON, for programs. */
+void cli_help_print_json(FILE *out);
 
 /* Sets the message and returns the status. */
 enum cli_exit cli_fail(struct err *err, enum cli_exit status, const char *format, ...)
@@ -78,6 +80,9 @@ enum cli_exit cli_call(const struct cli *cli, const struct cli_request *request,
 /* As cli_call, and an answer that is not 2xx is CLI_FAILED with the daemon's reason. */
 enum cli_exit cli_ask(const struct cli *cli, const struct cli_request *request,
                       struct cli_reply *ret, struct err *err);
+/* As cli_ask, for a request whose answer tells people nothing: prints nothing, with --json the
+ * answer. */
+enum cli_exit cli_act(const struct cli *cli, const char *method, const char *path, struct err *err);
 /* Turns an answer that is not 2xx into a message. */
 enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, struct err *err);
 
@@ -89,15 +94,21 @@ bool cli_is_interrupted(void);
  * no UTF-8 are shown, never sent. `one_line` makes blanks of line ends and tabs. At most max_bytes
  * of `data` are taken; more is told by "...". 0 or as buf_append. Pure. */
 int cli_text_append(struct buf *ret, const char *data, size_t len, bool one_line, size_t max_bytes);
-/* Writes foreign bytes: as they are to a file or a pipe, through cli_text_append to a terminal. The
- * writer is for bytes that come in pieces, which may be cut anywhere. */
+/* Writes foreign bytes: as they are to a file or a pipe, through cli_text_append to a terminal.
+ * With a key they are the string of a JSON object with that key alone (what is no UTF-8 is
+ * replaced). The writer is for bytes that come in pieces, which may be cut anywhere. */
 struct cli_writer {
     FILE *out;
-    char held[4]; /* the beginning of a character whose end was not there yet */
+    const char *json_key; /* NULL: plain */
+    bool is_begun;        /* the JSON is */
+    char held[4];         /* the beginning of a character whose end was not there yet */
     size_t held_len;
 };
 void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len);
-void cli_writer_end(struct cli_writer *writer);
+/* `is_good`: an object with an empty text is written when nothing came. */
+void cli_writer_end(struct cli_writer *writer, bool is_good);
+/* Prints a JSON document of the daemon on a line of its own; {} for what is none. */
+void cli_print_json(const struct buf *document);
 void cli_write(FILE *out, const char *data, size_t len);
 /* Writes foreign text on one line, always made safe, in at least `width` columns. */
 void cli_write_cell(FILE *out, const char *text, int width);
@@ -119,6 +130,7 @@ struct cli_follow {
     bool follow;
     bool events;
     bool is_stderr;
+    bool is_silent; /* only waits for the end */
 };
 enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err);
 

@@ -3,6 +3,7 @@
  * symbolic links or into .git. */
 #include <assert.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #define PATCH_ARGUMENTS 6
 
 struct work_tree {
+    bool is_json; /* nothing but JSON is printed */
     FILE *patch;
     char *top;   /* paths of a patch begin there */
     char *index; /* git's, by an absolute path */
@@ -66,10 +68,13 @@ static int run_git(const char *const *arguments, int input_fd, struct buf *ret)
 }
 
 /* What git said, made safe: it names files of the patch. */
-static enum cli_exit refuse(struct err *err, const char *what, int status, const struct buf *said)
+static enum cli_exit refuse(const struct work_tree *tree, const char *what, int status,
+                            const struct buf *said, struct err *err)
 {
     if (status < 0)
         return cli_fail(err, CLI_FAILED, "git: %s", strerror(-status));
+    if (tree->is_json)
+        return cli_fail(err, CLI_FAILED, "%s: %.800s", what, buf_text(said));
     cli_write(stderr, buf_text(said), said->len);
     return cli_fail(err, CLI_FAILED, "%s", what);
 }
@@ -82,7 +87,8 @@ static enum cli_exit find_work_tree(struct work_tree *tree, struct err *err)
     cleanup_buf struct buf said = BUF_INIT(GIT_OUTPUT_BYTES);
     int status = run_git(argv, fileno(tree->patch), &said);
     if (status != 0)
-        return refuse(err, "stand in a git work tree, for example in your clone", status, &said);
+        return refuse(tree, "stand in a git work tree, for example in your clone", status, &said,
+                      err);
     char *lines[2] = {0};
     char *at = said.data;
     for (size_t i = 0; i < ARRAY_LEN(lines) && at; i++)
@@ -108,6 +114,34 @@ static int apply(const struct work_tree *tree, const char *first, const char *se
     return run_git(argv, fileno(tree->patch), said);
 }
 
+/* A file in $TMPDIR; its path is needed by git. A negative errno. */
+static int make_temporary(char ret[PATH_MAX])
+{
+    const char *folder = getenv("TMPDIR");
+    int len = snprintf(ret, PATH_MAX, "%s/paddock-apply.XXXXXX",
+                       folder && folder[0] == '/' ? folder : "/tmp");
+    if (len < 0 || len >= PATH_MAX)
+        return -ENAMETOOLONG;
+    int fd = mkostemp(ret, O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* One without a name. NULL with errno. */
+static FILE *temporary(void)
+{
+    char path[PATH_MAX];
+    int fd = make_temporary(path);
+    if (fd < 0) {
+        errno = -fd;
+        return NULL;
+    }
+    unlink(path);
+    FILE *file = fdopen(fd, "w+");
+    if (!file)
+        close(fd);
+    return file;
+}
+
 static bool copy_file(const char *from, int to_fd)
 {
     cleanup_fd int fd = open(from, O_RDONLY | O_CLOEXEC);
@@ -123,10 +157,10 @@ static bool copy_file(const char *from, int to_fd)
 static int try_three_way(const struct work_tree *tree, struct buf *said)
 {
     assert(tree->index); /* find_work_tree */
-    char copy[] = "/tmp/paddock-apply.XXXXXX";
-    cleanup_fd int fd = mkostemp(copy, O_CLOEXEC);
+    char copy[PATH_MAX];
+    cleanup_fd int fd = make_temporary(copy);
     if (fd < 0)
-        return -errno;
+        return fd;
     int status = -EIO;
     if (copy_file(tree->index, fd) && setenv("GIT_INDEX_FILE", copy, 1) == 0) {
         status = apply(tree, "--3way", "--cached", said);
@@ -148,8 +182,8 @@ static enum cli_exit apply_all(const struct work_tree *tree, struct err *err)
     if (status == 0)
         status = apply(tree, mode, NULL, &said);
     if (status != 0)
-        return refuse(err, "the changes do not fit this work tree; nothing was changed", status,
-                      &said);
+        return refuse(tree, "the changes do not fit this work tree; nothing was changed", status,
+                      &said, err);
     return CLI_OK;
 }
 
@@ -160,9 +194,10 @@ static void on_patch(void *ctx, const char *data, size_t len)
 
 enum cli_exit cmd_apply(struct cli *cli, struct err *err)
 {
-    cleanup_tree struct work_tree tree = {.patch = tmpfile()};
+    cleanup_tree struct work_tree tree = {.is_json = cli->values[OPTION_JSON] != NULL,
+                                          .patch = temporary()};
     if (!tree.patch)
-        return cli_fail(err, CLI_FAILED, "a temporary file: %s", strerror(errno));
+        return cli_fail(err, CLI_FAILED, "a temporary file in $TMPDIR: %s", strerror(errno));
     enum cli_exit status = find_work_tree(&tree, err);
     if (status == CLI_OK)
         status = cli_diff(cli, on_patch, tree.patch, err);
@@ -172,8 +207,12 @@ enum cli_exit cmd_apply(struct cli *cli, struct err *err)
         return cli_fail(err, CLI_FAILED, "the changes cannot be kept in a temporary file: %s",
                         strerror(errno));
     if (ftell(tree.patch) == 0) {
-        puts("nothing has changed since the clone");
+        puts(cli->values[OPTION_JSON] ? "{\"applied\":false}"
+                                      : "nothing has changed since the clone");
         return CLI_OK;
     }
-    return apply_all(&tree, err);
+    status = apply_all(&tree, err);
+    if (status == CLI_OK && cli->values[OPTION_JSON])
+        puts("{\"applied\":true}");
+    return status;
 }

@@ -4,8 +4,6 @@
 enum cli_exit cmd_cancel(struct cli *cli, struct err *err)
 {
     char path[128];
-    cleanup_reply struct cli_reply reply = {0};
     snprintf(path, sizeof(path), "/sandboxes/%s/task", cli->args[0]);
-    struct cli_request request = {.method = "DELETE", .path = path};
-    return cli_ask(cli, &request, &reply, err);
+    return cli_act(cli, "DELETE", path, err);
 }

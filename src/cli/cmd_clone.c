@@ -54,8 +54,12 @@ enum cli_exit cmd_clone(struct cli *cli, struct err *err)
                         cli->args[1]);
     if (!is_json)
         return cli_refused(cli, &reply, err);
-    print_member(json, "stdout");
-    print_member(json, "stderr");
+    if (cli->values[OPTION_JSON]) {
+        cli_print_json(&reply.body);
+    } else {
+        print_member(json, "stdout");
+        print_member(json, "stderr");
+    }
     if (reply.status == 200)
         return CLI_OK;
     const char *errors = json_text(json_get(json, "stderr"));

@@ -55,8 +55,9 @@ static void on_diff(void *ctx, const char *data, size_t len)
 
 enum cli_exit cmd_diff(struct cli *cli, struct err *err)
 {
-    struct cli_writer writer = {.out = stdout};
+    struct cli_writer writer = {.out = stdout,
+                                .json_key = cli->values[OPTION_JSON] ? "diff" : NULL};
     enum cli_exit status = cli_diff(cli, on_diff, &writer, err);
-    cli_writer_end(&writer);
+    cli_writer_end(&writer, status == CLI_OK);
     return status;
 }

@@ -40,7 +40,7 @@ static enum cli_exit finish(const struct cli *cli, const struct cli_reply *reply
         json_type(json_get(json, "exitCode")) != JSON_INTEGER)
         return cli_fail(err, CLI_EXEC_FAILED, "the daemon's answer is not understood");
     if (cli->values[OPTION_JSON]) {
-        printf("%s\n", buf_text(&reply->body));
+        cli_print_json(&reply->body);
     } else {
         print_member(stdout, json, "stdout");
         fflush(stdout);

@@ -12,6 +12,9 @@ enum cli_exit cmd_help(struct cli *cli, struct err *err)
         if (!verb)
             return cli_refuse_group(name, err);
     }
-    cli_help_print(stdout, verb);
+    if (cli->values[OPTION_JSON])
+        cli_help_print_json(stdout);
+    else
+        cli_help_print(stdout, verb);
     return CLI_OK;
 }

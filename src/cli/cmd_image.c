@@ -8,13 +8,14 @@
 /* The log of a build. Its last line is JSON and tells the outcome; so a line that begins with "{"
  * is printed only when another follows. */
 struct build_log {
+    FILE *out;
     struct buf line; /* begun, or held back */
     bool is_held;    /* whole: the next byte begins another */
 };
 
 static void flush_line(struct build_log *log)
 {
-    cli_write(stdout, buf_text(&log->line), log->line.len);
+    cli_write(log->out, buf_text(&log->line), log->line.len);
     buf_clear(&log->line);
     log->is_held = false;
 }
@@ -28,7 +29,7 @@ static void on_log(void *ctx, const char *data, size_t len)
         if (log->is_held || buf_append(&log->line, data, n) < 0) {
             flush_line(log); /* a line that is too long is printed in pieces */
             if (buf_append(&log->line, data, n) < 0)
-                cli_write(stdout, data, n);
+                cli_write(log->out, data, n);
         }
         log->is_held = end && log->line.len && log->line.data[0] == '{';
         if (end && !log->is_held)
@@ -36,7 +37,7 @@ static void on_log(void *ctx, const char *data, size_t len)
         data += n;
         len -= n;
     }
-    fflush(stdout);
+    fflush(log->out);
 }
 
 static enum cli_exit tell_outcome(const struct cli *cli, struct build_log *log, struct err *err)
@@ -48,6 +49,8 @@ static enum cli_exit tell_outcome(const struct cli *cli, struct build_log *log, 
         flush_line(log);
         return cli_fail(err, CLI_FAILED, "image %s: the log ended without an outcome", name);
     }
+    if (cli->values[OPTION_JSON])
+        cli_print_json(&log->line);
     int64_t code = json_integer(json_get(json, "exitCode"));
     const char *why = json_text(json_get(json, "error"));
     if (code == 0)
@@ -59,7 +62,8 @@ static enum cli_exit tell_outcome(const struct cli *cli, struct build_log *log, 
 enum cli_exit cmd_image_build(struct cli *cli, struct err *err)
 {
     char body[128]; /* a name needs no escapes */
-    struct build_log log = {.line = BUF_INIT(LIMIT_CLI_EVENT_BYTES)};
+    struct build_log log = {.out = cli->values[OPTION_JSON] ? stderr : stdout,
+                            .line = BUF_INIT(LIMIT_CLI_EVENT_BYTES)};
     cleanup_reply struct cli_reply reply = {0};
     snprintf(body, sizeof(body), "{\"name\":\"%s\"%s}", cli->args[0],
              cli->values[OPTION_REBUILD] ? ",\"rebuild\":true" : "");
@@ -97,8 +101,6 @@ enum cli_exit cmd_image_ls(struct cli *cli, struct err *err)
 enum cli_exit cmd_image_rm(struct cli *cli, struct err *err)
 {
     char path[128];
-    cleanup_reply struct cli_reply reply = {0};
     snprintf(path, sizeof(path), "/images/%s", cli->args[0]);
-    struct cli_request request = {.method = "DELETE", .path = path};
-    return cli_ask(cli, &request, &reply, err);
+    return cli_act(cli, "DELETE", path, err);
 }

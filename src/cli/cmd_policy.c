@@ -69,6 +69,31 @@ static enum cli_exit read_config(struct source *source, struct err *err)
     return CLI_OK;
 }
 
+static void tell_rules_json(const struct policy *policy)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CLI_REPLY_BYTES);
+    struct json_writer *writer = json_writer_new(&text, false);
+    if (!writer)
+        return;
+    json_write_object_begin(writer);
+    json_write_key(writer, "rules");
+    json_write_array_begin(writer);
+    for (size_t i = 0; i < policy_rule_count(policy); i++) {
+        const struct policy_rule *rule = policy_rule_at(policy, i);
+        const char *why = policy_rule_inactive(rule);
+        json_write_object_begin(writer);
+        json_write_pair_string(writer, "name", policy_rule_name(rule));
+        json_write_pair_bool(writer, "active", !why);
+        if (why)
+            json_write_pair_string(writer, "reason", why);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+    json_write_object_end(writer);
+    if (json_writer_end(writer) == 0)
+        cli_print_json(&text);
+}
+
 static void tell_rules(const struct policy *policy)
 {
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
@@ -99,7 +124,10 @@ static enum cli_exit check(struct source *source, const char *path, struct err *
     struct policy *policy = NULL;
     if (policy_parse(path, buf_text(&text), text.len, &env, &policy, err) < 0)
         return CLI_FAILED;
-    tell_rules(policy);
+    if (source->cli->values[OPTION_JSON])
+        tell_rules_json(policy);
+    else
+        tell_rules(policy);
     policy_unref(policy);
     return CLI_OK;
 }

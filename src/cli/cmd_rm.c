@@ -27,5 +27,7 @@ enum cli_exit cmd_rm(struct cli *cli, struct err *err)
         if (status == CLI_UNREACHABLE)
             break;
     }
+    if (first == CLI_OK && cli->values[OPTION_JSON])
+        puts("{}");
     return first;
 }

@@ -35,7 +35,14 @@ static enum cli_exit start(const struct cli *cli, const struct buf *prompt, stru
                                   .content_type = "text/plain; charset=utf-8",
                                   .body = buf_text(prompt),
                                   .body_len = prompt->len};
-    return cli_ask(cli, &request, &reply, err);
+    enum cli_exit status = cli_ask(cli, &request, &reply, err);
+    if (status == CLI_OK && cli->values[OPTION_DETACH]) {
+        if (cli->values[OPTION_JSON])
+            cli_print_json(&reply.body);
+        else
+            printf("started: `paddock status %s` tells how it is doing\n", cli->args[0]);
+    }
+    return status;
 }
 
 /* Reads the outcome. The result is not printed again: the agent's last text was its last event. */
@@ -51,11 +58,14 @@ static enum cli_exit tell_outcome(const struct cli *cli, struct err *err)
         return status;
     if (json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) < 0)
         return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
+    if (cli->values[OPTION_JSON])
+        cli_print_json(&reply.body);
     const char *state = json_text(json_get(json, "state"));
     const char *error = json_text(json_get(json, "error"));
     if (state && strcmp(state, "succeeded") == 0) {
-        fprintf(stderr, "%s: succeeded (`paddock diff %s` shows the changes)\n", cli->args[0],
-                cli->args[0]);
+        if (!cli->values[OPTION_JSON])
+            fprintf(stderr, "%s: succeeded (`paddock diff %s` shows the changes)\n", cli->args[0],
+                    cli->args[0]);
         return CLI_OK;
     }
     if (state && strcmp(state, "lost") == 0)
@@ -73,14 +83,13 @@ enum cli_exit cmd_run(struct cli *cli, struct err *err)
     enum cli_exit status = read_prompt(cli, &prompt, err);
     if (status == CLI_OK)
         status = start(cli, &prompt, err);
-    if (status != CLI_OK)
+    if (status != CLI_OK || cli->values[OPTION_DETACH])
         return status;
-    if (cli->values[OPTION_DETACH]) {
-        printf("started: `paddock status %s` tells how it is doing\n", cli->args[0]);
-        return CLI_OK;
-    }
     cli_catch_interrupt();
-    struct cli_follow follow = {.name = cli->args[0], .follow = true, .events = true};
+    struct cli_follow follow = {.name = cli->args[0],
+                                .follow = true,
+                                .events = true,
+                                .is_silent = cli->values[OPTION_JSON] != NULL};
     status = cli_follow(cli, &follow, err);
     if (status == CLI_INTERRUPTED)
         return cli_fail(err, status,

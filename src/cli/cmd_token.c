@@ -63,7 +63,7 @@ enum cli_exit cmd_token_create(struct cli *cli, struct err *err)
         return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
     const char *text = json_text(json_get(json, "token"));
     if (cli->values[OPTION_JSON])
-        printf("%s", buf_text(&reply.body));
+        cli_print_json(&reply.body);
     else
         cli_write_cell(stdout, text, 0), putchar('\n');
     return CLI_OK;
@@ -91,8 +91,6 @@ enum cli_exit cmd_token_ls(struct cli *cli, struct err *err)
 enum cli_exit cmd_token_rm(struct cli *cli, struct err *err)
 {
     char path[128];
-    cleanup_reply struct cli_reply reply = {0};
     snprintf(path, sizeof(path), "/tokens/%s", cli->args[0]);
-    struct cli_request request = {.method = "DELETE", .path = path};
-    return cli_ask(cli, &request, &reply, err);
+    return cli_act(cli, "DELETE", path, err);
 }

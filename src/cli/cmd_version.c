@@ -3,7 +3,8 @@
 
 enum cli_exit cmd_version(struct cli *cli, struct err *err)
 {
-    (void)cli, (void)err;
-    puts("paddock " PADDOCK_VERSION);
+    (void)err;
+    puts(cli->values[OPTION_JSON] ? "{\"version\":\"" PADDOCK_VERSION "\"}"
+                                  : "paddock " PADDOCK_VERSION);
     return CLI_OK;
 }

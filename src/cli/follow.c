@@ -14,13 +14,19 @@
 struct follower {
     const struct cli_follow *follow;
     struct cli_events events;
-    struct cli_writer writer; /* without events */
-    uint64_t offset;          /* bytes of the log that were seen */
+    struct cli_writer writer;
+    uint64_t offset; /* bytes of the log that were seen */
 };
 
-static void show(const struct buf *text)
+/* Events are safe text already. */
+static void show(struct follower *follower, const struct buf *text)
 {
-    fwrite(buf_text(text), 1, text->len, stdout);
+    if (follower->follow->is_silent)
+        return;
+    if (follower->writer.json_key)
+        cli_writer_feed(&follower->writer, buf_text(text), text->len);
+    else
+        fwrite(buf_text(text), 1, text->len, stdout);
     fflush(stdout);
 }
 
@@ -35,7 +41,7 @@ static void on_log(void *ctx, const char *data, size_t len)
     }
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CLI_REPLY_BYTES);
     cli_events_feed(&follower->events, data, len, &text);
-    show(&text);
+    show(follower, &text);
 }
 
 static enum cli_exit read_log(const struct cli *cli, struct follower *follower, struct err *err)
@@ -69,7 +75,8 @@ static bool task_is_running(const struct cli *cli, const char *name)
 
 enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err)
 {
-    struct follower follower = {.follow = follow, .writer = {.out = stdout}};
+    const char *json_key = cli->values[OPTION_JSON] && !follow->is_silent ? "log" : NULL;
+    struct follower follower = {.follow = follow, .writer = {.out = stdout, .json_key = json_key}};
     cli_events_init(&follower.events);
     enum cli_exit status;
     unsigned retries = 0;
@@ -90,10 +97,10 @@ enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow,
     if (follow->events) {
         struct buf text = BUF_INIT(LIMIT_CLI_REPLY_BYTES);
         cli_events_end(&follower.events, &text);
-        show(&text);
+        show(&follower, &text);
         buf_free(&text);
     }
-    cli_writer_end(&follower.writer);
+    cli_writer_end(&follower.writer, status == CLI_OK);
     cli_events_free(&follower.events);
     return cli_is_interrupted() ? CLI_INTERRUPTED : status;
 }

@@ -247,6 +247,16 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
     return cli_fail(err, CLI_FAILED, "the daemon answered %ld", reply->status);
 }
 
+enum cli_exit cli_act(const struct cli *cli, const char *method, const char *path, struct err *err)
+{
+    cleanup_reply struct cli_reply reply = {0};
+    struct cli_request request = {.method = method, .path = path};
+    enum cli_exit status = cli_ask(cli, &request, &reply, err);
+    if (status == CLI_OK && cli->values[OPTION_JSON])
+        cli_print_json(&reply.body);
+    return status;
+}
+
 enum cli_exit cli_ask(const struct cli *cli, const struct cli_request *request,
                       struct cli_reply *ret, struct err *err)
 {

@@ -68,7 +68,7 @@ enum cli_exit cli_get(const struct cli *cli, const char *path, struct json **ret
     if (status != CLI_OK)
         return status;
     if (cli->values[OPTION_JSON])
-        printf("%s\n", buf_text(&reply.body));
+        cli_print_json(&reply.body);
     else if (json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, ret, NULL) < 0)
         return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
     return CLI_OK;

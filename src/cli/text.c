@@ -9,6 +9,7 @@
 
 #include "cli/cli.h"
 #include "util/utf8.h"
+#include "json/json.h"
 
 #define CELL_MAX_BYTES 1000
 
@@ -83,13 +84,37 @@ static void write_safe(FILE *out, const char *data, size_t len)
     buf_free(&text);
 }
 
+/* The piece of a string's inside; the writer's string with its quotes taken off. */
+static void write_json_piece(FILE *out, const char *data, size_t len)
+{
+    cleanup_buf struct buf text = BUF_INIT(3 * len + 1);
+    cleanup_buf struct buf json = BUF_INIT(18 * len + 16);
+    if (utf8_append_lossy(&text, data, len) < 0)
+        return;
+    struct json_writer *writer = json_writer_new(&json, false);
+    if (!writer)
+        return;
+    json_write_bytes(writer, buf_text(&text), text.len);
+    if (json_writer_end(writer) == 0 && json.len > 2)
+        fwrite(json.data + 1, 1, json.len - 2, out);
+}
+
+static void write_json_key(struct cli_writer *writer)
+{
+    if (!writer->is_begun)
+        fprintf(writer->out, "{\"%s\":\"", writer->json_key);
+    writer->is_begun = true;
+}
+
 void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len)
 {
     char piece[16 * 1024];
-    if (!isatty(fileno(writer->out))) {
+    if (!writer->json_key && !isatty(fileno(writer->out))) {
         fwrite(data, 1, len, writer->out);
         return;
     }
+    if (writer->json_key)
+        write_json_key(writer);
     while (len > 0) {
         size_t n = sizeof(piece) - writer->held_len;
         n = n < len ? n : len;
@@ -97,7 +122,10 @@ void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len)
         memcpy(piece + writer->held_len, data, n);
         size_t total = writer->held_len + n;
         size_t tail = open_tail(piece, total);
-        write_safe(writer->out, piece, total - tail);
+        if (writer->json_key)
+            write_json_piece(writer->out, piece, total - tail);
+        else
+            write_safe(writer->out, piece, total - tail);
         memcpy(writer->held, piece + total - tail, tail);
         writer->held_len = tail;
         data += n;
@@ -105,18 +133,34 @@ void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len)
     }
 }
 
-void cli_writer_end(struct cli_writer *writer)
+void cli_writer_end(struct cli_writer *writer, bool is_good)
 {
-    if (writer->held_len)
+    if (writer->held_len && writer->json_key)
+        write_json_piece(writer->out, writer->held, writer->held_len);
+    else if (writer->held_len)
         write_safe(writer->out, writer->held, writer->held_len);
     writer->held_len = 0;
+    if (writer->json_key && is_good)
+        write_json_key(writer);
+    if (writer->json_key && writer->is_begun)
+        fputs("\"}\n", writer->out);
+}
+
+void cli_print_json(const struct buf *document)
+{
+    const char *text = buf_text(document);
+    size_t len = document->len;
+    while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
+        len--;
+    bool is_json = len && (text[0] == '{' || text[0] == '[');
+    printf("%.*s\n", is_json ? (int)len : 2, is_json ? text : "{}");
 }
 
 void cli_write(FILE *out, const char *data, size_t len)
 {
     struct cli_writer writer = {.out = out};
     cli_writer_feed(&writer, data, len);
-    cli_writer_end(&writer);
+    cli_writer_end(&writer, true);
 }
 
 void cli_write_cell(FILE *out, const char *text, int width)

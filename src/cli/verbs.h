@@ -57,14 +57,14 @@ enum cli_kind {
 };
 
 struct cli_option {
-    const char *name;  /* long, without dashes */
-    char letter;       /* 0: none */
-    const char *value; /* what it takes, for --help; NULL: it is a flag */
-    const char *help;
+    const char *name;   /* long, without dashes */
+    const char *value;  /* what it takes, for --help; NULL: it is a flag */
+    const char *help;   /* 55 characters at most */
+    const char *words;  /* what its value can be, or often is, separated by blanks; or NULL */
+    enum cli_kind kind; /* of its value */
+    char letter;        /* 0: none */
     bool is_global;     /* every verb has it */
     bool is_repeated;   /* may be given more than once: read it with cli_next_value */
-    enum cli_kind kind; /* of its value */
-    const char *words;  /* what its value can be, or often is, separated by blanks; or NULL */
 };
 
 #define CLI_ARGS_ANY UINT32_MAX

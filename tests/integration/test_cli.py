@@ -1,93 +1,19 @@
 """The command line against a scripted daemon: what it asks, prints, and with what status it ends."""
-import http.server
 import json
 import os
 import pathlib
 import pty
 import signal
-import socketserver
 import subprocess
 import threading
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", ROOT / "build")).resolve()
-PADDOCK = BUILD / "src" / "main" / "paddock"
+from scripted_daemon import PADDOCK, ROOT, Daemon, paddock
+
 TASK = "/sandboxes/a/task"
 LOG = "/sandboxes/a/task/log?from=0&follow=1"
 EVIL = "\x1b]0;owned\x07\u202e"
-
-
-class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
-    daemon_threads = True
-
-
-class Daemon:
-    """Answers by a table: (method, path) -> list of (status, body), the last one for ever. A body
-    that is a list is sent in chunks; None in it breaks the connection off, an Event is waited for."""
-
-    def __init__(self, folder):
-        self.answers, self.asked = {}, []
-        self.socket = str(folder / "s.sock")
-        daemon = self
-
-        class Handler(http.server.BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def answer(self):
-                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-                daemon.asked.append((self.command, self.path, body, dict(self.headers)))
-                script = daemon.answers.get((self.command, self.path), [(404, "Not found\n")])
-                status, reply = script.pop(0) if len(script) > 1 else script[0]
-                self.send_response(status)
-                self.send_header("X-Request-Id", "17")
-                if isinstance(reply, list):
-                    self.stream(reply)
-                    return
-                reply = json.dumps(reply) if isinstance(reply, dict) else reply
-                reply = reply.encode() if isinstance(reply, str) else reply
-                self.send_header("Content-Length", str(len(reply)))
-                self.end_headers()
-                self.wfile.write(reply)
-
-            def stream(self, chunks):
-                self.send_header("Transfer-Encoding", "chunked")
-                self.end_headers()
-                for chunk in chunks:
-                    if chunk is None:
-                        self.close_connection = True
-                        return
-                    if isinstance(chunk, threading.Event):
-                        chunk.wait(20)
-                        continue
-                    chunk = chunk.encode() if isinstance(chunk, str) else chunk
-                    self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
-                    self.wfile.flush()
-                self.wfile.write(b"0\r\n\r\n")
-
-            do_GET = do_POST = do_DELETE = answer
-
-            def log_message(self, *arguments):
-                pass
-
-            def address_string(self):
-                return "client"
-
-        self.server = Server(self.socket, Handler)
-        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
-
-    def on(self, method, path, *script):
-        self.answers[(method, path)] = list(script)
-
-    def run(self, *arguments, **options):
-        return paddock(*arguments, url=f"unix:{self.socket}", **options)
-
-
-def paddock(*arguments, url=None, environment=None, **options):
-    env = {"PATH": os.environ["PATH"], **({"PADDOCK_URL": url} if url else {}),
-           **(environment or {})}
-    return subprocess.run([PADDOCK, *arguments], env=env, capture_output=True, timeout=60, **options)
 
 
 @pytest.fixture

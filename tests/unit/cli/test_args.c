@@ -84,7 +84,7 @@ static void test_command_lines_that_are_refused(void)
         {"image frob", "no verb \"image frob\""},
         {"run a b --detatch", "did you mean \"--detach\"?"},
         {"run a b --frob", "no option \"--frob\": see `paddock run --help`"},
-        {"status b --jsno", "did you mean \"--json\"?"},
+        {"run a b --jsno", "did you mean \"--json\"?"},
         {"--detach ls", "\"ls\" has no option \"--detach\": see `paddock ls --help`"},
         {"--jsno ls", "did you mean \"--json\"?"},
         {"--json", "what is to be done?"},
