@@ -30,7 +30,13 @@ struct cgroup_entry {
     int tasks_fd[CGROUP_CONTROLLERS]; /* v1: the process itself writes "0" here; -1: none */
 };
 
-/* Finds the hierarchies and makes our folder in each. Never fails: what cannot be had is NONE. */
+/* The path below the root of the v2 tree of the unit that systemd delegates to us for instances:
+ * beside the group of the process whose /proc/PID/cgroup is `own`. Whether it is there is not
+ * looked at. -ENOENT: `own` has no group of a v2 tree; -ENAMETOOLONG. Pure. cgroups(7). */
+int cgroup_find_unit(const char *own, char *ret, size_t size);
+
+/* Finds the hierarchies and makes our folder in each, in a v2 tree below that unit where it exists.
+ * Never fails: what cannot be had is NONE. */
 void cgroups_open(const char *state_name, struct cgroups *ret);
 void cgroups_close(struct cgroups *cgroups);
 /* Closes and opens again. */

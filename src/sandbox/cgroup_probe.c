@@ -1,5 +1,6 @@
 /* Which control group hierarchies the host has, found once at the supervisor's start. */
 #include <fcntl.h>
+#include <limits.h>
 #include <mntent.h>
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +13,9 @@
 #include "util/fd.h"
 
 #define FOLDER_PREFIX "paddock-"
+/* tools/package/paddock-instances.service.in */
+#define INSTANCES_UNIT "paddock-instances.service"
+#define PROC_CGROUP_MAX (16 * 1024)
 
 static const char *const controller_names[CGROUP_CONTROLLERS] = {"memory", "cpu", "pids"};
 
@@ -21,6 +25,36 @@ static int make_folder(int root_fd, const char *folder)
     if (mkdirat(root_fd, folder, 0755) < 0 && errno != EEXIST)
         return -1;
     return openat(root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+}
+
+int cgroup_find_unit(const char *own, char *ret, size_t size)
+{
+    const char *line = own;
+    while (line && strncmp(line, "0::/", 4) != 0)
+        line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+    if (!line)
+        return -ENOENT;
+    line += 4; /* paths below the root of the tree, as openat(2) wants them */
+    size_t len = strcspn(line, "\n");
+    const char *slash = memrchr(line, '/', len);
+    size_t folder = slash ? (size_t)(slash + 1 - line) : 0;
+    int n = snprintf(ret, size, "%.*s" INSTANCES_UNIT, (int)folder, line);
+    return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
+}
+
+/* The folder of a v2 tree where ours is made: the unit that systemd delegates for it, beside that
+ * of this process, where there is one; else the root of the tree. */
+static int open_base(int root_fd)
+{
+    cleanup_buf struct buf own = BUF_INIT(PROC_CGROUP_MAX);
+    char path[PATH_MAX];
+    if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", &own, NULL) == 0 &&
+        cgroup_find_unit(buf_text(&own), path, sizeof(path)) == 0) {
+        int fd = openat(root_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+        if (fd >= 0)
+            return fd;
+    }
+    return fcntl(root_fd, F_DUPFD_CLOEXEC, 0);
 }
 
 static bool has_word(const char *text, const char *word)
@@ -63,8 +97,9 @@ static int mount_detached_v2(void)
 
 static void open_v2(const char *path, struct cgroups *cgroups)
 {
-    cleanup_fd int root =
+    cleanup_fd int tree =
         path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : mount_detached_v2();
+    cleanup_fd int root = tree < 0 ? -1 : open_base(tree);
     if (root < 0)
         return;
     cgroups->v2_fd = make_folder(root, cgroups->folder);

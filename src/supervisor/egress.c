@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "supervisor/notify.h"
 #include "supervisor/spawn.h"
 #include "supervisor/supervisor.h"
 #include "supervisor/table.h"
@@ -120,6 +121,7 @@ void egress_load_policy(struct supervisor *supervisor)
                                                : "nothing can be reached");
         if (!supervisor->policy.is_loaded)
             egress_has_no_policy(supervisor, why);
+        notify_manager("READY=1"); /* a reload is over, not well */
         return;
     }
     egress_send_folder(supervisor, dir);
@@ -244,6 +246,7 @@ static void egress_give_secret(struct supervisor *supervisor, const struct ipc_m
 static void egress_note_policy(struct supervisor *supervisor, const struct msg_policy_loaded *body)
 {
     const char *text = IPC_TEXT(body->text);
+    notify_manager("READY=1"); /* a reload is over */
     if (!body->ok) {
         log_error("the policy is refused, %s: %s",
                   supervisor->policy.is_loaded ? "the one in force stays"

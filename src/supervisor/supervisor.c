@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "supervisor/jails.h"
+#include "supervisor/notify.h"
 #include "supervisor/table.h"
 #include "util/cleanup.h"
 #include "util/log.h"
@@ -74,10 +75,12 @@ static void supervisor_on_signal(uv_signal_t *handle, int number)
     struct supervisor *supervisor = handle->data;
     if (number == SIGHUP) {
         log_info("reloading policy and secrets");
+        notify_reloading();
         egress_load_policy(supervisor);
         return;
     }
     log_info("ending on signal %d; instances go on", number);
+    notify_manager("STOPPING=1");
     uv_stop(&supervisor->loop);
 }
 
@@ -160,6 +163,7 @@ int supervisor_run(const struct config *config, const struct paths *paths, struc
         return err_set(err, EIO, "cannot make an event loop");
     int result = supervisor_start(&supervisor, err);
     if (result == 0) {
+        notify_manager("READY=1");
         uv_run(&supervisor.loop, UV_RUN_DEFAULT);
         leftovers_end(
             &supervisor); /* the table is whole: nothing that runs is taken for a leftover */
