@@ -15,6 +15,9 @@
 #include "util/limits.h"
 #include "json/json.h"
 
+#define INDENT 21 /* where texts begin */
+#define COLUMNS 80
+
 static bool find_daemon(char ret[PATH_MAX])
 {
     static const char *const places[] = {"paddockd", PADDOCK_DAEMON}; /* PADDOCK_DAEMON: meson */
@@ -66,6 +69,36 @@ static const char *text_of(const struct json *finding, const char *key)
     return text ? text : "";
 }
 
+/* Breaks the text at blanks; the first line begins behind what was printed. */
+static void print_wrapped(const char *text)
+{
+    size_t column = INDENT;
+    while (*text) {
+        size_t len = strcspn(text, " ");
+        if (column > INDENT && column + 1 + len > COLUMNS) {
+            printf("\n%*s", INDENT, "");
+            column = INDENT;
+        } else if (column > INDENT) {
+            putchar(' ');
+            column++;
+        }
+        cli_write(stdout, text, len);
+        column += len;
+        text += len + (text[len] == ' ');
+    }
+    putchar('\n');
+}
+
+static void print_more(const char *label, const char *text)
+{
+    char whole[1024];
+    if (!text[0])
+        return;
+    snprintf(whole, sizeof(whole), "%s%s", label, text);
+    printf("%*s", INDENT, "");
+    print_wrapped(whole);
+}
+
 /* Returns whether it is one that stops sandboxes from working. */
 static bool print_finding(const struct json *finding)
 {
@@ -73,15 +106,11 @@ static bool print_finding(const struct json *finding)
     bool is_ok = strcmp(level, "ok") == 0;
     bool is_fail = strcmp(level, "fail") == 0;
     printf("%s ", is_ok ? "ok  " : is_fail ? "FAIL" : "warn");
-    cli_write_cell(stdout, text_of(finding, "name"), 18);
+    cli_write_cell(stdout, text_of(finding, "name"), 15);
     fputc(' ', stdout);
-    cli_write_cell(stdout, text_of(finding, "text"), 0);
-    fputc('\n', stdout);
-    if (!is_ok && text_of(finding, "cure")[0]) {
-        fputs("     cure: ", stdout);
-        cli_write_cell(stdout, text_of(finding, "cure"), 0);
-        fputc('\n', stdout);
-    }
+    print_wrapped(text_of(finding, "text"));
+    print_more("lost: ", text_of(finding, "lost"));
+    print_more("cure: ", text_of(finding, "cure"));
     return is_fail;
 }
 

@@ -17,6 +17,9 @@ struct egress_ca;
  * intermediate's private key, its certificate, and the root's certificate (PEM, in this order). */
 int egress_ca_make(int key_fd, int crt_fd, int out_fd, struct err *err);
 
+/* When the root's certificate in crt_fd (PEM) begins and ends, Unix seconds. -EIO: it is none. */
+int egress_ca_dates(int crt_fd, int64_t *ret_begin, int64_t *ret_end, struct err *err);
+
 /* From what egress_ca_make wrote. */
 int egress_ca_open(const char *pem, size_t len, struct egress_ca **ret, struct err *err);
 void egress_ca_free(struct egress_ca *ca);

@@ -169,3 +169,19 @@ int egress_ca_make(int key_fd, int crt_fd, int out_fd, struct err *err)
                            "or remove both to have a new CA made");
     return ca_write_intermediate(out_fd, &root, err);
 }
+
+int egress_ca_dates(int crt_fd, int64_t *ret_begin, int64_t *ret_end, struct err *err)
+{
+    cleanup_text struct buf crt = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    int result = ca_read_pem(crt_fd, "ca.crt", &crt, err);
+    if (result < 0)
+        return result;
+    cleanup_bio BIO *bio = BIO_new_mem_buf(buf_text(&crt), (int)crt.len);
+    cleanup_x509 X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, NULL, NULL) : NULL;
+    struct tm begin = {0};
+    if (!cert || !ASN1_TIME_to_tm(X509_get0_notBefore(cert), &begin))
+        return cert_error(err, "ca.crt is not a certificate in PEM");
+    *ret_begin = timegm(&begin);
+    *ret_end = cert_end(cert);
+    return 0;
+}

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,6 +25,8 @@
 #define MAKE_CA_CRT_FD 4
 #define MAKE_CA_OUT_FD 5
 #define MAKE_CA_SECCOMP_FD 6
+#define CA_DATES_CRT_FD 3
+#define CA_DATES_OUT_FD 4
 
 /* Landlock binds to inodes and these files are replaced by renaming: so folders, not files. Names
  * are resolved by the C library, which loads its modules when they are first wanted. */
@@ -50,6 +53,22 @@ static int make_ca(struct err *err)
         result = confine_seccomp(MAKE_CA_SECCOMP_FD, err);
     if (result == 0)
         result = egress_ca_make(MAKE_CA_KEY_FD, MAKE_CA_CRT_FD, MAKE_CA_OUT_FD, err);
+    return result;
+}
+
+/* For paddockd's doctor: when the CA's certificate (descriptor 3) begins and ends, as two numbers
+ * of Unix seconds into descriptor 4. */
+static int tell_ca_dates(struct err *err)
+{
+    int64_t begin, end;
+    int result = confine_privileges(geteuid() != 0, err);
+    if (result == 0)
+        result = confine_landlock(NULL, 0, err);
+    if (result == 0)
+        result = egress_ca_dates(CA_DATES_CRT_FD, &begin, &end, err);
+    if (result == 0 &&
+        dprintf(CA_DATES_OUT_FD, "%lld %lld\n", (long long)begin, (long long)end) < 0)
+        result = err_errno(err, errno, "cannot tell the dates");
     return result;
 }
 
@@ -90,13 +109,14 @@ int main(int argc, char **argv)
 {
     struct err err = {0};
     bool is_make_ca = argc == 2 && strcmp(argv[1], "--make-ca") == 0;
+    bool is_ca_dates = argc == 2 && strcmp(argv[1], "--ca-dates") == 0;
     log_init("paddock-egress", LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
-    if (argc > 1 && !is_make_ca) {
+    if (argc > 1 && !is_make_ca && !is_ca_dates) {
         log_error("unknown argument %s; paddockd starts this program", argv[1]);
         return 2;
     }
-    int result = is_make_ca ? make_ca(&err) : serve(&err);
+    int result = is_make_ca ? make_ca(&err) : is_ca_dates ? tell_ca_dates(&err) : serve(&err);
     if (result < 0)
         log_error("%s", err.message);
     return result < 0;

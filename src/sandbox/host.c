@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "sandbox/host_internal.h"
+#include "sandbox/host_settings.h"
 #include "sandbox/process.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -55,9 +56,13 @@ static int probe_userns(struct ids *ids, struct err *err)
     int fd = ids_userns(ids, 1, err);
     if (fd >= 0)
         return 0;
+    struct host_settings settings;
+    host_settings_read("", &settings);
+    struct host_cause cause = host_settings_userns(&settings, geteuid() == 0);
     return err_context(err, fd,
-                       "user namespaces cannot be made here, and without them there is no sandbox "
-                       "(see paddockd --doctor)");
+                       "user namespaces cannot be made here, and without them there is no sandbox: "
+                       "%s; cure: %s (`paddock doctor` tells more)",
+                       cause.cause, cause.cure);
 }
 
 int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_host **ret,

@@ -44,11 +44,14 @@ bool sandbox_host_has_ipv6(const struct sandbox_host *host);
 /* The BPF of a profile in a sealed memfd, the host's own; see util/confine.h. */
 int sandbox_host_seccomp_fd(struct sandbox_host *host, enum seccomp_profile profile);
 
+enum finding_level { FINDING_OK, FINDING_WARN, FINDING_FAIL };
+
 /* What `paddockd --doctor` tells: one finding per call of `tell`, the last of them always made. */
 struct sandbox_finding {
     const char *name; /* "user-namespaces", "cgroups", "overlay", "idmapped-mounts", ... */
-    enum { FINDING_OK, FINDING_WARN, FINDING_FAIL } level;
-    char text[400]; /* what is there, or what is lost */
+    enum finding_level level;
+    char text[400]; /* what is there, or what is wrong and why */
+    char lost[200]; /* what cannot be had so; "" when ok */
     char cure[400]; /* the exact command or setting; "" when ok */
 };
 void sandbox_host_doctor(int state_fd, void (*tell)(void *ctx, const struct sandbox_finding *),

@@ -1,5 +1,5 @@
-/* What `paddockd --doctor` tells of the host; see host.h. Each finding tries the thing itself and,
- * where that fails, names the setting that is known to be the cause. */
+/* What `paddockd --doctor` tells of the host; see host.h. Each finding tries the thing itself;
+ * those about the kernel are in host_features.c. */
 #include <fcntl.h>
 #include <linux/sched.h>
 #include <stdio.h>
@@ -20,15 +20,6 @@
 
 typedef void (*tell_fn)(void *ctx, const struct sandbox_finding *);
 
-/* A number in a file of /proc/sys; `missing` where there is no such file. */
-static long read_setting(const char *path, long missing)
-{
-    cleanup_buf struct buf text = BUF_INIT(64);
-    if (fd_read_file(AT_FDCWD, path, &text, NULL) < 0)
-        return missing;
-    return strtol(buf_text(&text), NULL, 10);
-}
-
 static void find_kernel(struct sandbox_finding *ret)
 {
     struct utsname name = {0};
@@ -41,31 +32,9 @@ static void find_kernel(struct sandbox_finding *ret)
     if (is_new)
         return;
     ret->level = FINDING_FAIL;
+    snprintf(ret->lost, sizeof(ret->lost), "what Paddock needs is not in older kernels");
     snprintf(ret->cure, sizeof(ret->cure), "install Linux %d.%d or later", KERNEL_MAJOR,
              KERNEL_MINOR);
-}
-
-static const char *userns_cure(void)
-{
-    if (read_setting("/proc/sys/user/max_user_namespaces", 1) == 0)
-        return "sysctl -w user.max_user_namespaces=15000";
-    if (read_setting("/proc/sys/kernel/unprivileged_userns_clone", 1) == 0)
-        return "sysctl -w kernel.unprivileged_userns_clone=1";
-    if (read_setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", 0) == 1)
-        return "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0, or install the AppArmor "
-               "profile that comes with paddockd";
-    return "allow user namespaces: a container or a security module around paddockd forbids them";
-}
-
-static void find_userns(struct ids *ids, struct sandbox_finding *ret)
-{
-    struct err err = {0};
-    snprintf(ret->text, sizeof(ret->text), "user namespaces can be made");
-    if (ids && ids_userns(ids, 1, &err) >= 0)
-        return;
-    ret->level = FINDING_FAIL;
-    snprintf(ret->text, sizeof(ret->text), "no sandbox can be made: %.300s", err.message);
-    snprintf(ret->cure, sizeof(ret->cure), "%s", userns_cure());
 }
 
 static void find_idmap(int state_fd, struct ids *ids, struct sandbox_finding *ret)
@@ -81,20 +50,10 @@ static void find_idmap(int state_fd, struct ids *ids, struct sandbox_finding *re
         return;
     err_errno(&err, errno, "the state folder cannot be mounted with a sandbox's ids");
     ret->level = FINDING_FAIL;
+    snprintf(ret->lost, sizeof(ret->lost), "no sandbox can be started");
     snprintf(ret->text, sizeof(ret->text), "%.300s", err.message);
     snprintf(ret->cure, sizeof(ret->cure),
              "run paddockd as root, with state_dir on ext4, xfs, btrfs or tmpfs");
-}
-
-static void find_overlay(struct sandbox_finding *ret)
-{
-    cleanup_fd int context = fsopen("overlay", FSOPEN_CLOEXEC);
-    snprintf(ret->text, sizeof(ret->text), "overlayfs is there");
-    if (context >= 0)
-        return;
-    ret->level = FINDING_FAIL;
-    snprintf(ret->text, sizeof(ret->text), "overlayfs is not there: %s", strerror(errno));
-    snprintf(ret->cure, sizeof(ret->cure), "modprobe overlay");
 }
 
 static void find_cgroups(struct sandbox_finding *ret)
@@ -114,6 +73,8 @@ static void find_cgroups(struct sandbox_finding *ret)
              *missing ? "; not limited:" : ", memory, cpu and pids are limited", missing);
     if (*missing) {
         ret->level = FINDING_WARN;
+        snprintf(ret->lost, sizeof(ret->lost), "a sandbox can take all of the machine's %s",
+                 missing + 1);
         snprintf(ret->cure, sizeof(ret->cure),
                  "run paddockd where it may write the cgroup tree with these controllers enabled "
                  "(systemd: Delegate=yes)");
@@ -124,10 +85,13 @@ static void find_cgroups(struct sandbox_finding *ret)
 static void find_ipv6(struct sandbox_finding *ret)
 {
     cleanup_fd int sock = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(ret->text, sizeof(ret->text), "%s",
-             sock >= 0 ? "IPv6 is there" : "no IPv6: sandboxes have IPv4 alone");
-    if (sock < 0)
-        ret->level = FINDING_WARN;
+    snprintf(ret->text, sizeof(ret->text), "%s", sock >= 0 ? "IPv6 is there" : "there is no IPv6");
+    if (sock >= 0)
+        return;
+    ret->level = FINDING_WARN;
+    snprintf(ret->lost, sizeof(ret->lost), "sandboxes have IPv4 alone, which does for most");
+    snprintf(ret->cure, sizeof(ret->cure),
+             "boot without ipv6.disable=1, or `modprobe ipv6`, if agents need ::1");
 }
 
 static void find_seccomp(struct sandbox_finding *ret)
@@ -141,6 +105,7 @@ static void find_seccomp(struct sandbox_finding *ret)
         return;
     ret->level = FINDING_FAIL;
     snprintf(ret->text, sizeof(ret->text), "%.300s", err.message);
+    snprintf(ret->lost, sizeof(ret->lost), "no sandbox can be started");
     snprintf(ret->cure, sizeof(ret->cure), "install libseccomp 2.5 or later");
 }
 
@@ -148,20 +113,18 @@ void sandbox_host_doctor(int state_fd, void (*tell)(void *ctx, const struct sand
                          void *ctx)
 {
     struct ids *ids = NULL;
+    struct sandbox_finding kernel = {.name = "kernel"};
     struct sandbox_finding findings[] = {
-        {.name = "kernel"},  {.name = "user-namespaces"}, {.name = "idmapped-mounts"},
-        {.name = "overlay"}, {.name = "cgroups"},         {.name = "seccomp"},
-        {.name = "ipv6"},
-    };
+        {.name = "idmapped-mounts"}, {.name = "cgroups"}, {.name = "seccomp"}, {.name = "ipv6"}};
     /* Any range will do to try with; it need not be the configured one. */
     ids_new(UINT32_C(0x70000000), 4 * IDS_PER_BLOCK, &ids, NULL);
-    find_kernel(&findings[0]);
-    find_userns(ids, &findings[1]);
-    find_idmap(state_fd, ids, &findings[2]);
-    find_overlay(&findings[3]);
-    find_cgroups(&findings[4]);
-    find_seccomp(&findings[5]);
-    find_ipv6(&findings[6]);
+    find_kernel(&kernel);
+    tell(ctx, &kernel);
+    sandbox_host_features(tell, ctx);
+    find_idmap(state_fd, ids, &findings[0]);
+    find_cgroups(&findings[1]);
+    find_seccomp(&findings[2]);
+    find_ipv6(&findings[3]);
     for (size_t i = 0; i < ARRAY_LEN(findings); i++)
         tell(ctx, &findings[i]);
     ids_free(ids);

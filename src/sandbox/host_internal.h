@@ -8,6 +8,9 @@
 #include "sandbox/network.h"
 #include "sandbox/profile.h"
 
+/* The doctor's findings about the kernel, in host_features.c. */
+void sandbox_host_features(void (*tell)(void *ctx, const struct sandbox_finding *), void *ctx);
+
 struct sandbox_host {
     struct ids *ids;
     struct cgroups cgroups;

@@ -2,34 +2,22 @@
  * The doctor; see doctor.h. It only looks: nothing of STATE is made or changed, and no daemon that
  * runs is disturbed.
  */
-#include "supervisor/doctor.h"
+#include "supervisor/doctor_internal.h"
 
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "agent/agent.h"
 #include "image/image.h"
-#include "sandbox/host.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
 #include "json/json.h"
 
-#define DOCTOR_MAX 64
-
-struct doctor {
-    const struct config *config;
-    const struct paths *paths;
-    const struct secrets *secrets;
-    int state_fd; /* -1: there is no state yet */
-    int place_fd; /* the state, or the nearest folder above it that is there */
-    struct sandbox_finding findings[DOCTOR_MAX];
-    size_t count;
-};
+#define WHOLE "install Paddock whole, or build it whole (ninja -C build)"
 
 static void doctor_tell(void *ctx, const struct sandbox_finding *finding)
 {
@@ -38,8 +26,8 @@ static void doctor_tell(void *ctx, const struct sandbox_finding *finding)
         doctor->findings[doctor->count++] = *finding;
 }
 
-/* Adds a finding; the caller fills in texts. */
-static struct sandbox_finding *doctor_add(struct doctor *doctor, const char *name, int level)
+struct sandbox_finding *doctor_add(struct doctor *doctor, const char *name,
+                                   enum finding_level level)
 {
     struct sandbox_finding *finding = &doctor->findings[doctor->count];
     if (doctor->count < DOCTOR_MAX - 1)
@@ -49,37 +37,16 @@ static struct sandbox_finding *doctor_add(struct doctor *doctor, const char *nam
     return finding;
 }
 
-#define SAY(field, ...) snprintf((field), sizeof(field), __VA_ARGS__)
-
 static void doctor_user(struct doctor *doctor)
 {
     bool is_root = geteuid() == 0;
     struct sandbox_finding *finding =
         doctor_add(doctor, "user", is_root ? FINDING_OK : FINDING_FAIL);
     SAY(finding->text, "runs as uid %u", geteuid());
-    if (!is_root)
-        SAY(finding->cure, "start paddockd as root: sudo paddockd");
-}
-
-static void doctor_state(struct doctor *doctor)
-{
-    const char *path = doctor->config->state_dir;
-    struct statfs fs;
-    if (doctor->state_fd < 0) {
-        struct sandbox_finding *finding = doctor_add(doctor, "state", FINDING_OK);
-        SAY(finding->text, "%.200s is not there yet; the daemon makes it", path);
+    if (is_root)
         return;
-    }
-    if (fstatfs(doctor->state_fd, &fs) < 0)
-        return;
-    uint64_t free_mib = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize / (1024 * 1024);
-    bool is_tight = free_mib < 2048;
-    struct sandbox_finding *finding =
-        doctor_add(doctor, "state", is_tight ? FINDING_WARN : FINDING_OK);
-    SAY(finding->text, "%.200s, file system type 0x%lx, %llu MiB free", path, (long)fs.f_type,
-        (unsigned long long)free_mib);
-    if (is_tight)
-        SAY(finding->cure, "free some space, or set state_dir to a larger file system");
+    SAY(finding->lost, "the daemon does not start");
+    SAY(finding->cure, "start paddockd as root: sudo paddockd");
 }
 
 static void doctor_ids(struct doctor *doctor)
@@ -92,27 +59,43 @@ static void doctor_ids(struct doctor *doctor)
         doctor_add(doctor, "ids", result < 0 ? FINDING_FAIL : FINDING_OK);
     SAY(finding->text, "%lld ids from %lld%s%.300s", (long long)doctor->config->ids_count,
         (long long)doctor->config->ids_base, result < 0 ? ": " : "", err.message);
-    if (result < 0)
-        SAY(finding->cure, "set ids.base in the configuration to a range that nobody uses");
-    else
+    if (result == 0) {
         ids_free(ids);
+        return;
+    }
+    SAY(finding->lost, "the daemon does not start: sandboxes would share ids with somebody");
+    SAY(finding->cure, "set ids.base in the configuration to a range that nobody uses");
 }
 
 static void doctor_programs(struct doctor *doctor)
 {
     const struct paths *paths = doctor->paths;
-    const char *const programs[] = {paths->api, paths->egress, paths->init, paths->jail,
-                                    paths->image_build};
+    const struct {
+        const char *path;
+        enum finding_level level;
+        const char *lost, *cure;
+    } programs[] = {
+        {paths->api, FINDING_FAIL, "the daemon does not work", WHOLE},
+        {paths->egress, FINDING_FAIL, "sandboxes reach nothing", WHOLE},
+        {paths->init, FINDING_FAIL, "the daemon does not start", WHOLE},
+        {paths->jail, FINDING_FAIL, "no diff, nothing is removed", WHOLE},
+        {paths->image_build, FINDING_WARN, "no image can be built", WHOLE},
+        {"/usr/bin/git", FINDING_FAIL, "no clone and no diff", "apt-get install git"},
+        {"/usr/bin/mmdebstrap", FINDING_WARN, "no image can be built",
+         "apt-get install mmdebstrap"},
+    };
+    bool are_all = true;
     for (size_t i = 0; i < ARRAY_LEN(programs); i++) {
-        if (access(programs[i], X_OK) == 0)
+        if (access(programs[i].path, X_OK) == 0)
             continue;
-        struct sandbox_finding *finding = doctor_add(doctor, "programs", FINDING_FAIL);
-        SAY(finding->text, "%.300s cannot be executed", programs[i]);
-        SAY(finding->cure, "install Paddock whole, or build it whole (ninja -C build)");
-        return;
+        struct sandbox_finding *finding = doctor_add(doctor, "programs", programs[i].level);
+        SAY(finding->text, "%.300s cannot be executed", programs[i].path);
+        SAY(finding->lost, "%s", programs[i].lost);
+        SAY(finding->cure, "%s", programs[i].cure);
+        are_all = false;
     }
-    doctor_add(doctor, "programs", FINDING_OK);
-    SAY(doctor->findings[doctor->count - 1].text, "all are there");
+    if (are_all)
+        SAY(doctor_add(doctor, "programs", FINDING_OK)->text, "all are there");
 }
 
 static void doctor_policy(struct doctor *doctor)
@@ -121,10 +104,11 @@ static void doctor_policy(struct doctor *doctor)
     bool is_good = access(path, R_OK) == 0;
     struct sandbox_finding *finding =
         doctor_add(doctor, "policy", is_good ? FINDING_OK : FINDING_FAIL);
-    SAY(finding->text, "%.300s%s", path,
-        is_good ? "" : " cannot be read: sandboxes could reach nothing");
-    if (!is_good)
-        SAY(finding->cure, "set \"policy\" in the configuration to a policy file");
+    SAY(finding->text, "%.300s%s", path, is_good ? "" : " cannot be read");
+    if (is_good)
+        return;
+    SAY(finding->lost, "sandboxes reach nothing");
+    SAY(finding->cure, "set \"policy\" in the configuration to a policy file");
 }
 
 static void doctor_gateway(struct doctor *doctor)
@@ -136,15 +120,15 @@ static void doctor_gateway(struct doctor *doctor)
     bool is_good = account && token >= 0;
     struct sandbox_finding *finding =
         doctor_add(doctor, "gateway", is_good ? FINDING_OK : FINDING_WARN);
-    if (is_good)
+    if (is_good) {
         SAY(finding->text, "account id and token are set");
-    else if (!account)
-        SAY(finding->text, "AI_GATEWAY_ACCOUNT_ID is not set: agents reach no model");
-    else
-        SAY(finding->text, "agents reach no model: %.300s", err.message);
+        return;
+    }
+    SAY(finding->text, "%.300s", account ? err.message : "AI_GATEWAY_ACCOUNT_ID is not set");
+    SAY(finding->lost, "agents reach no model");
     if (!account)
         SAY(finding->cure, "set AI_GATEWAY_ACCOUNT_ID in \"vars\" of the configuration");
-    else if (!is_good)
+    else
         SAY(finding->cure, "put the token into %.200s/AI_GATEWAY_TOKEN with mode 0600",
             doctor->config->secrets_dir);
 }
@@ -157,8 +141,10 @@ static void doctor_image(struct doctor *doctor, const char *image)
     struct sandbox_finding *finding =
         doctor_add(doctor, "image", is_there ? FINDING_OK : FINDING_WARN);
     SAY(finding->text, "image %s is %s", image, is_there ? "built" : "not built yet");
-    if (!is_there)
-        SAY(finding->cure, "paddock image build %s", image);
+    if (is_there)
+        return;
+    SAY(finding->lost, "no sandbox of the default agent can be started");
+    SAY(finding->cure, "paddock image build %s", image);
 }
 
 /* The default agent's recipe, and the image that it names. */
@@ -175,6 +161,8 @@ static void doctor_agent(struct doctor *doctor)
     struct sandbox_finding *finding =
         doctor_add(doctor, "agent", result < 0 ? FINDING_FAIL : FINDING_OK);
     SAY(finding->text, "%.300s", result < 0 ? err.message : path);
+    if (result < 0)
+        SAY(finding->lost, "no sandbox can be made");
     if (result < 0)
         SAY(finding->cure, "set \"default_agent\" to a folder of recipes_dir with an agent.json");
     else
@@ -217,6 +205,7 @@ static void doctor_print_json(const struct doctor *doctor, bool is_good)
         json_write_pair_string(writer, "name", finding->name);
         json_write_pair_string(writer, "level", doctor_level(finding));
         json_write_pair_string(writer, "text", finding->text);
+        json_write_pair_string(writer, "lost", finding->lost);
         json_write_pair_string(writer, "cure", finding->cure);
         json_write_object_end(writer);
     }
@@ -231,8 +220,10 @@ static void doctor_print_text(const struct doctor *doctor)
     for (size_t i = 0; i < doctor->count; i++) {
         const struct sandbox_finding *finding = &doctor->findings[i];
         printf("%-4s %-16s %s\n", doctor_level(finding), finding->name, finding->text);
+        if (finding->lost[0])
+            printf("     %-16s lost: %s\n", "", finding->lost);
         if (finding->cure[0])
-            printf("     %-16s -> %s\n", "", finding->cure);
+            printf("     %-16s cure: %s\n", "", finding->cure);
     }
 }
 

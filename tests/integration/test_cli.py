@@ -399,13 +399,16 @@ def test_doctor_renders_findings(tmp_path):
     fake = tmp_path / "paddockd"
     findings = {"ok": False, "findings": [
         {"name": "cgroups", "level": "ok", "text": "v2", "cure": ""},
-        {"name": "user-namespaces", "level": "fail", "text": "forbidden", "cure": "sysctl x=1"}]}
+        {"name": "user-namespaces", "level": "fail", "text": "forbidden " * 9,
+         "lost": "all", "cure": "sysctl x=1"}]}
     fake.write_text(f"#!/bin/sh\ntest \"$*\" = \"--doctor --json\" && echo '{json.dumps(findings)}'\n"
                     "exit 1\n")
     fake.chmod(0o755)
     result = subprocess.run([copy, "doctor"], capture_output=True, check=False)
     assert result.returncode == 1
     assert result.stdout.decode().splitlines() == [
-        "ok   cgroups            v2", "FAIL user-namespaces    forbidden", "     cure: sysctl x=1"]
+        "ok   cgroups         v2",
+        "FAIL user-namespaces " + "forbidden " * 5 + "forbidden", " " * 21 + "forbidden " * 2 + "forbidden",
+        " " * 21 + "lost: all", " " * 21 + "cure: sysctl x=1"]
     fake.write_text("#!/bin/sh\nexit 1\n")
     assert subprocess.run([copy, "doctor"], capture_output=True, check=False).returncode == 1
