@@ -6,13 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "api/access.h"
 #include "api/call.h"
 #include "api/outcome.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 #include "util/log.h"
 #include "util/name.h"
 
@@ -159,15 +159,13 @@ static void api_refuse_name(struct http_exchange *exchange, const char *pattern)
 static bool api_is_let_in(const struct api *api, struct http_exchange *exchange,
                           const struct msg_api_token **ret)
 {
-    struct timespec now;
     const char *text;
     int status;
     *ret = NULL;
     if (!http_exchange_is_tcp(exchange))
         return true;
-    clock_gettime(CLOCK_REALTIME, &now);
-    *ret = access_check(&api->tokens, http_exchange_head(exchange),
-                        (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000, &status, &text);
+    *ret =
+        access_check(&api->tokens, http_exchange_head(exchange), clock_unix_ms(), &status, &text);
     if (!*ret)
         api_refuse(exchange, status, status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL, text);
     return *ret;

@@ -4,10 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
-#include <time.h>
 
 #include "api/call.h"
 #include "api/request.h"
+#include "util/clock.h"
 #include "util/sha256.h"
 
 #define TOKEN_SCHEME "paddock_"
@@ -63,7 +63,6 @@ static void token_on_added(struct api_call *call, struct ipc_message *message)
 void api_token_create(struct api_call *call)
 {
     const struct buf *body = http_exchange_body(call->exchange);
-    struct timespec now;
     struct err err;
     struct token_made *made = calloc(1, sizeof(*made));
     if (!made) {
@@ -72,9 +71,7 @@ void api_token_create(struct api_call *call)
     }
     call->state = made;
     call->state_free = token_made_free;
-    clock_gettime(CLOCK_REALTIME, &now);
-    int64_t now_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-    if (request_token(buf_text(body), body->len, now_ms, &made->token, &err) < 0)
+    if (request_token(buf_text(body), body->len, clock_unix_ms(), &made->token, &err) < 0)
         call_text(call, 400, err.message);
     else if (token_fill(made) < 0)
         call_failed(call, "the kernel gave no random bytes");

@@ -13,6 +13,7 @@
 #include "ipc/ipc.h"
 #include "sandbox/init_fds.h"
 #include "task/record.h"
+#include "util/clock.h"
 #include "util/err.h"
 
 /* --- loop.c */
@@ -25,8 +26,6 @@ enum init_source { SOURCE_SIGNALS, SOURCE_LISTEN, SOURCE_LINK, SOURCE_STDOUT, SO
 int loop_watch(int fd, enum init_source source, uint32_t events, struct err *err);
 void loop_rewatch(int fd, enum init_source source, uint32_t events);
 void loop_unwatch(int fd);
-int64_t loop_now_ms(void);   /* CLOCK_MONOTONIC */
-int64_t clock_unix_ms(void); /* CLOCK_REALTIME */
 const char *loop_boot_id(void);
 void loop_reap(void); /* every child that has ended */
 void loop_stop(int64_t grace_ms);

@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "init/init.h"
@@ -23,23 +22,6 @@ static struct {
     bool is_stopping;
     bool is_done; /* stopping, and no child is left */
 } loop = {.epoll_fd = -1, .signal_fd = -1, .kill_at_ms = INT64_MAX};
-
-static int64_t read_clock(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-int64_t loop_now_ms(void)
-{
-    return read_clock(CLOCK_MONOTONIC);
-}
-
-int64_t clock_unix_ms(void)
-{
-    return read_clock(CLOCK_REALTIME);
-}
 
 const char *loop_boot_id(void)
 {
@@ -90,7 +72,7 @@ void loop_stop(int64_t grace_ms)
 {
     task_stop(grace_ms);
     loop.is_stopping = true;
-    int64_t at = loop_now_ms() + grace_ms;
+    int64_t at = clock_monotonic_ms() + grace_ms;
     if (at < loop.kill_at_ms)
         loop.kill_at_ms = at;
     kill(-1, SIGTERM);
@@ -129,7 +111,7 @@ static void dispatch(const struct epoll_event *event)
 
 static void run_timers(void)
 {
-    int64_t now = loop_now_ms();
+    int64_t now = clock_monotonic_ms();
     if (task_timer_ms() <= now)
         task_on_timer();
     if (loop.kill_at_ms <= now) {
@@ -145,7 +127,7 @@ static int timeout_ms(void)
         at = loop.kill_at_ms;
     if (at == INT64_MAX)
         return -1;
-    int64_t left = at - loop_now_ms();
+    int64_t left = at - clock_monotonic_ms();
     if (left < 0)
         return 0;
     return left > INT_MAX ? INT_MAX : (int)left;

@@ -129,9 +129,9 @@ static int make_output(uint32_t user, struct pipe_pair *ret, struct err *err)
 static int wait_for_report(pid_t pid, int fd, struct err *err)
 {
     struct pollfd wait = {.fd = fd, .events = POLLIN};
-    int64_t until = loop_now_ms() + LIMIT_EXEC_MS;
+    int64_t until = clock_monotonic_ms() + LIMIT_EXEC_MS;
     while (poll(&wait, 1, SPAWN_WAKE_MS) <= 0) {
-        if (loop_now_ms() >= until)
+        if (clock_monotonic_ms() >= until)
             return err_set(err, ETIMEDOUT,
                            "the program's process came to no exec in %d ms: it was held up",
                            LIMIT_EXEC_MS);

@@ -179,7 +179,7 @@ static int run(const struct spawn_request *request, int64_t deadline_ms, struct 
     task.pid = program.pid;
     task.ending = TASK_END_NONE;
     task.kill_at_ms = INT64_MAX;
-    task.deadline_at_ms = deadline_ms > 0 ? loop_now_ms() + deadline_ms : INT64_MAX;
+    task.deadline_at_ms = deadline_ms > 0 ? clock_monotonic_ms() + deadline_ms : INT64_MAX;
     result = watch_pipes(&program, err);
     if (result == 0)
         result = write_pid(err);
@@ -274,7 +274,7 @@ bool task_has_ended(pid_t pid, int status)
 
 static void end_task(enum task_end_kind why, int64_t grace_ms)
 {
-    int64_t at = loop_now_ms() + (grace_ms > 0 ? grace_ms : 0);
+    int64_t at = clock_monotonic_ms() + (grace_ms > 0 ? grace_ms : 0);
     if (task.ending == TASK_END_NONE) {
         task.ending = why;
         kill(-task.pid, SIGTERM);
@@ -310,7 +310,7 @@ int64_t task_timer_ms(void)
 
 void task_on_timer(void)
 {
-    int64_t now = loop_now_ms();
+    int64_t now = clock_monotonic_ms();
     if (task.deadline_at_ms <= now) {
         task.deadline_at_ms = INT64_MAX;
         end_task(TASK_END_DEADLINE, LIMIT_STOP_GRACE_MS);

@@ -10,6 +10,7 @@
 
 #include "supervisor/spawn.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 #include "util/limits.h"
 #include "util/log.h"
 

@@ -3,7 +3,6 @@
 #include "supervisor/event.h"
 
 #include <stdlib.h>
-#include <time.h>
 
 #include "util/log.h"
 
@@ -85,21 +84,4 @@ void event_free(struct event **event)
         uv_poll_stop(&(*event)->poll);
     uv_close(&(*event)->handle, event_on_close);
     *event = NULL;
-}
-
-static int64_t clock_ms(clockid_t clock)
-{
-    struct timespec now;
-    clock_gettime(clock, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
-int64_t clock_monotonic_ms(void)
-{
-    return clock_ms(CLOCK_MONOTONIC);
-}
-
-int64_t clock_unix_ms(void)
-{
-    return clock_ms(CLOCK_REALTIME);
 }

@@ -21,6 +21,3 @@ void event_free(struct event **event);
 
 /* Zeroed memory; never NULL. */
 void *must_alloc(size_t size);
-
-int64_t clock_monotonic_ms(void);
-int64_t clock_unix_ms(void);

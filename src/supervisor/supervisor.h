@@ -26,6 +26,7 @@
 #include "supervisor/paths.h"
 #include "supervisor/secrets.h"
 #include "util/buf.h"
+#include "util/clock.h"
 
 struct agent;
 struct sandbox;
