@@ -80,6 +80,9 @@ void call_status(struct api_call *call, const struct msg_status *status)
     case IPC_STATUS_CONFLICT:
         call_text(call, 409, text);
         return;
+    case IPC_STATUS_EXISTS:
+        call_text(call, 412, text);
+        return;
     case IPC_STATUS_UNAVAILABLE:
         call_text(call, 503, text);
         return;

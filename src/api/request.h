@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "ipc/messages.h"
+#include "task/settings.h"
 #include "task/spec.h"
 #include "util/buf.h"
 #include "util/err.h"
@@ -30,6 +31,16 @@ int request_image(const char *data, size_t len, struct msg_image_name *ret, stru
 /* {"prefix"?,"readOnly"?,"expiresIn"?}; expires_ms counts from now_ms. */
 int request_token(const char *data, size_t len, int64_t now_ms, struct msg_api_token *ret,
                   struct err *err);
+
+/* request_sandbox.c. {"agent"?,"policy"?,"limits"?,"env"?,"labels"?}, or nothing; fills in all of
+ * *ret but the name and is_only_new. ret_lists gets the environment, then the labels
+ * (task/settings.h). */
+int request_sandbox_put(const char *data, size_t len, struct msg_sandbox_put *ret,
+                        struct buf *ret_lists, struct err *err);
+
+/* request_sandbox.c. Fills in all of *ret but the prefix. */
+int request_sandbox_list(const char *query, size_t len, struct msg_sandbox_list *ret,
+                         struct err *err);
 
 /* A prompt: not blank, UTF-8, no NUL. */
 int request_prompt(const char *data, size_t len, struct err *err);

@@ -1,13 +1,17 @@
 /* Routes whose answer is a document or a status of the supervisor: sandboxes, images, health. Runs
  * in api. */
+#include <string.h>
+
 #include "api/call.h"
+#include "api/request.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
 /* Lists grow with the sandboxes: some 300 bytes for each. */
 #define DOCUMENT_BYTES ((size_t)16 * 1024 * 1024)
 
-static void pass_document(struct api_call *call, struct ipc_message *message, const char *type)
+static void pass_document(struct api_call *call, struct ipc_message *message, int status,
+                          const char *type)
 {
     if (!call_expects(call, message, IPC_DOCUMENT))
         return;
@@ -17,17 +21,17 @@ static void pass_document(struct api_call *call, struct ipc_message *message, co
     if (r < 0)
         call_failed(call, "cannot read the supervisor's document (error %d)", -r);
     else
-        call_answer(call, 200, type, buf_text(&json), json.len);
+        call_answer(call, status, type, buf_text(&json), json.len);
 }
 
 void call_pass_document(struct api_call *call, struct ipc_message *message)
 {
-    pass_document(call, message, CALL_JSON);
+    pass_document(call, message, 200, CALL_JSON);
 }
 
 static void on_metrics(struct api_call *call, struct ipc_message *message)
 {
-    pass_document(call, message, "text/plain; version=0.0.4; charset=utf-8");
+    pass_document(call, message, 200, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 void call_pass_done(struct api_call *call, struct ipc_message *message)
@@ -56,14 +60,67 @@ void api_metrics(struct api_call *call)
 
 void api_sandbox_list(struct api_call *call)
 {
-    struct msg_sandbox_name body = {0};
-    IPC_SET_TEXT(body.name, call->prefix);
+    struct msg_sandbox_list body = {0};
+    struct err err;
+    if (request_sandbox_list(call->matched.query, call->matched.query_len, &body, &err) < 0) {
+        call_text(call, 400, err.message);
+        return;
+    }
+    IPC_SET_TEXT(body.prefix, call->prefix);
     call_send(call, IPC_SANDBOX_LIST, &body, NULL, 0, call_pass_document);
 }
 
 void api_sandbox_get(struct api_call *call)
 {
     send_sandbox(call, IPC_SANDBOX_GET, call_pass_document);
+}
+
+static void on_put(struct api_call *call, struct ipc_message *message)
+{
+    bool is_new = message->header.type == IPC_DOCUMENT && IPC_BODY(message, msg_document)->is_new;
+    pass_document(call, message, is_new ? 201 : 200, CALL_JSON);
+}
+
+/* "If-None-Match: *" (RFC 9110, 13.1.2): only when there is none of this name. */
+static bool is_only_new(const struct api_call *call, bool *ret)
+{
+    const struct http_field *field =
+        http_head_field(http_exchange_head(call->exchange), "If-None-Match");
+    *ret = field;
+    return !field || (field->value_len == 1 && field->value[0] == '*');
+}
+
+void api_sandbox_put(struct api_call *call)
+{
+    const struct buf *json = http_exchange_body(call->exchange);
+    cleanup_buf struct buf lists = BUF_INIT(LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES);
+    struct msg_sandbox_put body;
+    struct err err;
+    bool only_new = false;
+    int r = request_sandbox_put(buf_text(json), json->len, &body, &lists, &err);
+    if (r == 0 && !is_only_new(call, &only_new))
+        r = err_set(&err, EINVAL, "If-None-Match may only be *");
+    if (r < 0) {
+        call_text(call, r == -EINVAL ? 400 : 503, err.message);
+        return;
+    }
+    body.is_only_new = only_new;
+    IPC_SET_TEXT(body.name, call->name);
+    cleanup_fd int fd = fd_sealed("settings", lists.data, lists.len, &err);
+    if (fd < 0)
+        call_failed(call, "%s", err.message);
+    else
+        call_send(call, IPC_SANDBOX_PUT, &body, &fd, 1, on_put);
+}
+
+void api_policy_list(struct api_call *call)
+{
+    call_send(call, IPC_POLICY_LIST, NULL, NULL, 0, call_pass_document);
+}
+
+void api_policy_reload(struct api_call *call)
+{
+    call_send(call, IPC_POLICY_RELOAD, NULL, NULL, 0, call_pass_document);
 }
 
 void api_sandbox_remove(struct api_call *call)

@@ -61,6 +61,7 @@ struct cli_request {
     const char *content_type; /* NULL: no body */
     const char *body;
     size_t body_len;
+    bool is_only_new; /* of a PUT: what is there already is not replaced */
     /* When set, gets the body of an answer of 2xx as it comes. */
     void (*stream)(void *ctx, const char *data, size_t len);
     void *ctx;
@@ -134,6 +135,9 @@ struct cli_follow {
 };
 enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err);
 
+/* cmd_ls.c: appends the query of --state and --label to a path. As buf_append. */
+int cli_append_filters(const struct cli *cli, struct buf *path);
+
 /* cmd_diff.c: the changes of the sandbox that is the first argument, as they come, with the options
  * of `diff`. */
 enum cli_exit cli_diff(const struct cli *cli,
@@ -144,6 +148,7 @@ enum cli_exit cli_diff(const struct cli *cli,
 enum cli_exit cmd_apply(struct cli *cli, struct err *err);
 enum cli_exit cmd_cancel(struct cli *cli, struct err *err);
 enum cli_exit cmd_clone(struct cli *cli, struct err *err);
+enum cli_exit cmd_create(struct cli *cli, struct err *err);
 enum cli_exit cmd_diff(struct cli *cli, struct err *err);
 enum cli_exit cmd_doctor(struct cli *cli, struct err *err);
 enum cli_exit cmd_exec(struct cli *cli, struct err *err);
@@ -154,8 +159,11 @@ enum cli_exit cmd_image_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_log(struct cli *cli, struct err *err);
 enum cli_exit cmd_ls(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_check(struct cli *cli, struct err *err);
+enum cli_exit cmd_policy_ls(struct cli *cli, struct err *err);
+enum cli_exit cmd_policy_reload(struct cli *cli, struct err *err);
 enum cli_exit cmd_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_run(struct cli *cli, struct err *err);
+enum cli_exit cmd_set(struct cli *cli, struct err *err);
 enum cli_exit cmd_status(struct cli *cli, struct err *err);
 enum cli_exit cmd_stop(struct cli *cli, struct err *err);
 enum cli_exit cmd_token_create(struct cli *cli, struct err *err);

@@ -123,6 +123,8 @@ static struct curl_slist *make_headers(const struct cli_request *request, struct
     snprintf(line, sizeof(line), "Content-Type: %s",
              request->content_type ? request->content_type : "");
     headers = curl_slist_append(headers, line); /* without a value curl sends none */
+    if (request->is_only_new)
+        headers = curl_slist_append(headers, "If-None-Match: *");
     const char *token = getenv("PADDOCK_TOKEN");
     if (token && token[0]) {
         int len = snprintf(line, sizeof(line), "Authorization: Bearer %s", token);
@@ -156,13 +158,14 @@ static void set_options(struct transfer *transfer, const struct target *target,
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
-    if (strcmp(request->method, "POST") == 0) {
+    bool is_post = strcmp(request->method, "POST") == 0;
+    if (is_post || request->body) {
         curl_easy_setopt(curl, CURLOPT_POST, 1L);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body ? request->body : "");
-    } else {
-        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
     }
+    if (!is_post)
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
 }
 
 /* Why there was no answer, and what to do. */

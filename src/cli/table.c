@@ -15,6 +15,11 @@ static void cell_text(const struct json *row, const struct cli_column *column, c
     struct tm tm;
     time_t seconds = (time_t)(number / 1000);
     snprintf(ret, size, "%s", text && text[0] ? text : "-");
+    for (size_t i = 0, len = 0; i < json_count(value) && len < size; i++) {
+        const char *member = json_text(json_at(value, i));
+        len += (size_t)snprintf(ret + len, size - len, "%s%s=%s", i ? "," : "",
+                                json_key_at(value, i), member ? member : "");
+    }
     if (json_type(value) == JSON_BOOL)
         snprintf(ret, size, "%s", json_bool(value) ? "yes" : "no");
     if (json_type(value) != JSON_INTEGER)

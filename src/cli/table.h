@@ -6,6 +6,7 @@
 
 #define CLI_CELL_MAX 256
 
+/* An object is shown as NAME=VALUE,... */
 struct cli_column {
     const char *heading;
     const char *key;

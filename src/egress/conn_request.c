@@ -5,11 +5,11 @@
  */
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "egress/ca.h"
 #include "egress/conn.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 
 /* Headers of a request, and those that the rule sets. */
 struct header_list {
@@ -27,17 +27,10 @@ static void refuse(struct egress_conn *conn, int status, const char *reason)
     conn_answer_refusal(conn, &refusal, "refused");
 }
 
-static int64_t unix_ms(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 static void begin_request(struct egress_conn *conn, const struct http1_head *head)
 {
     struct conn_request *request = &conn->request;
-    request->started_ms = unix_ms();
+    request->started_ms = clock_unix_ms();
     request->started_at = uv_now(conn->egress->loop);
     request->path = request->query = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES);
     memcpy(request->method, head->method, sizeof(request->method));
@@ -129,13 +122,14 @@ static bool is_allowed(struct egress_conn *conn)
 {
     struct conn_request *request = &conn->request;
     struct refusal refusal;
-    if (!conn->egress->policy) {
+    struct policy *policy = egress_policy_of(conn->sandbox);
+    if (!policy) {
         refuse_with(503, "no policy is in force, so that nothing may leave this sandbox", &refusal);
         refusal.is_final = true;
         conn_answer_refusal(conn, &refusal, "inactive");
         return false;
     }
-    request->policy = policy_ref(conn->egress->policy);
+    request->policy = policy_ref(policy);
     struct policy_request asked = {
         .method = request->method,
         .host = request->host,

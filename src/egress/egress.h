@@ -15,6 +15,7 @@
 
 #include "policy/policy.h"
 #include "util/err.h"
+#include "util/limits.h"
 
 struct egress_ca;
 struct egress_audit;
@@ -27,15 +28,28 @@ struct egress_sandbox *egress_sandbox_ref(struct egress_sandbox *sandbox);
 void egress_sandbox_unref(struct egress_sandbox *sandbox);
 const char *egress_sandbox_name(const struct egress_sandbox *sandbox);
 const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox);
+/* The policy of the folder that the sandbox is under from its next request on; "": the main one. */
+void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name);
+
+/* A policy of the folder by its name, which is that of its file without ".json". */
+struct egress_named_policy {
+    char name[LIMIT_NAME_BYTES + 1];
+    struct policy *policy;
+};
 
 struct egress {
     uv_loop_t *loop;
     struct egress_ca *ca;
     struct egress_audit *audit;
     struct egress_upstreams *upstreams;
-    struct policy *policy; /* in force; NULL: none, everything is refused */
-    int64_t idle_ms;       /* a connection without a byte for so long is ended */
+    struct policy *policy;             /* in force; NULL: none, everything is refused */
+    struct egress_named_policy *named; /* the others too */
+    size_t named_count;
+    int64_t idle_ms; /* a connection without a byte for so long is ended */
 };
+
+/* The policy that decides for the sandbox now, or NULL: everything is refused. */
+struct policy *egress_policy_of(const struct egress_sandbox *sandbox);
 
 /* A secret by name, or NULL when it is not there; egress's own. For policy_rule_set_value. */
 const struct secret *egress_secret(void *egress, const char *name);

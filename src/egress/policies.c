@@ -3,6 +3,7 @@
  * second parse -> in force. A newer load takes the place of one that still waits. */
 #include "egress/policies.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "util/fd.h"
 #include "util/limits.h"
 #include "util/log.h"
+#include "util/name.h"
 
 struct policy_text {
     char name[256];
@@ -61,6 +63,13 @@ static const struct policy_text *folder_find(const struct policy_folder *folder,
     return NULL;
 }
 
+static void named_free(struct egress_named_policy *named, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        policy_unref(named[i].policy);
+    free(named);
+}
+
 static void load_free(struct policy_load *load)
 {
     folder_free(&load->folder);
@@ -92,6 +101,9 @@ void egress_policies_close(struct egress_policies *policies)
     egress_secrets_free(&policies->secrets);
     policy_unref(policies->egress->policy);
     policies->egress->policy = NULL;
+    named_free(policies->egress->named, policies->egress->named_count);
+    policies->egress->named = NULL;
+    policies->egress->named_count = 0;
     json_free(policies->vars);
     free(policies);
 }
@@ -162,19 +174,20 @@ static int env_file(void *ctx, const char *name, struct buf *ret)
     return file ? buf_append(ret, buf_text(&file->data), file->data.len) : -ENOENT;
 }
 
-static int load_parse(struct egress_policies *policies,
-                      const char *(*secret_lack)(void *ctx, const char *name), struct policy **ret,
-                      struct err *err)
+typedef const char *secret_lack_fn(void *ctx, const char *name);
+
+static int load_parse(struct egress_policies *policies, const char *name,
+                      secret_lack_fn *secret_lack, struct policy **ret, struct err *err)
 {
     const struct policy_load *load = &policies->load;
     const struct policy_env env = {
         .ctx = policies, .variable = env_variable, .secret_lack = secret_lack, .file = env_file};
     if (load->folder.failure.message[0])
         return err_set(err, EINVAL, "%s", load->folder.failure.message);
-    const struct policy_text *file = folder_find(&load->folder, load->name);
+    const struct policy_text *file = folder_find(&load->folder, name);
     if (!file)
-        return err_set(err, ENOENT, "%s: there is no such file in the policy's folder", load->name);
-    return policy_parse(load->name, buf_text(&file->data), file->data.len, &env, ret, err);
+        return err_set(err, ENOENT, "%s: there is no such file in the policy's folder", name);
+    return policy_parse(name, buf_text(&file->data), file->data.len, &env, ret, err);
 }
 
 /* ------------------------------------------------------------------------------- answers */
@@ -189,21 +202,88 @@ static int load_refuse(struct egress_policies *policies, const char *reason, str
     return ipc_send(policies->sock, IPC_POLICY_LOADED, id, &answer, NULL, 0, err);
 }
 
-/* A sentence per inactive rule, as many as the message holds. */
-static void describe_inactive(const struct policy *policy, struct msg_policy_loaded *ret)
+/* A sentence per inactive rule, as many as there is room for; returns how many are inactive. */
+static uint32_t describe_inactive(const struct policy *policy, char *ret, size_t size)
 {
-    cleanup_buf struct buf text = BUF_INIT(sizeof(ret->text) - 1);
+    cleanup_buf struct buf text = BUF_INIT(size - 1);
+    uint32_t inactive = 0;
     for (size_t i = 0; i < policy_rule_count(policy); i++) {
         const struct policy_rule *rule = policy_rule_at(policy, i);
         const char *reason = policy_rule_inactive(rule);
         if (!reason)
             continue;
-        ret->inactive++;
-        log_warn("rule %s is inactive: %s", policy_rule_name(rule), reason);
+        inactive++;
         (void)buf_appendf(&text, "%srule %s is inactive: %s", text.len ? ". " : "",
                           policy_rule_name(rule), reason);
     }
-    IPC_SET_TEXT(ret->text, buf_text(&text));
+    ipc_set_text(ret, size, buf_text(&text));
+    return inactive;
+}
+
+/* ------------------------------------------------------------- the policies of the folder */
+
+/* "strict" of "strict.json"; false: it is no policy that a sandbox could have. */
+static bool named_of_file(const char *file, char ret[LIMIT_NAME_BYTES + 1])
+{
+    size_t len = strlen(file);
+    if (len < 6 || strcmp(file + len - 5, ".json") != 0 || !name_is_valid(file, len - 5))
+        return false;
+    snprintf(ret, LIMIT_NAME_BYTES + 1, "%.*s", (int)(len - 5), file);
+    return true;
+}
+
+/* The policy of this name that is in force, referenced, or NULL. */
+static struct policy *named_ref(const struct egress *egress, const char *name)
+{
+    for (size_t i = 0; i < egress->named_count; i++)
+        if (strcmp(egress->named[i].name, name) == 0)
+            return policy_ref(egress->named[i].policy);
+    return NULL;
+}
+
+/* Parses one file; when it is refused, its former version stays. What became of it is told. */
+static int named_load(struct egress_policies *policies, const char *file,
+                      struct egress_named_policy *ret, struct err *err)
+{
+    struct msg_policy_state state = {0};
+    struct err reason = {0};
+    int result = load_parse(policies, file, env_fetched_secret, &ret->policy, &reason);
+    if (result < 0) {
+        ret->policy = named_ref(policies->egress, ret->name);
+        IPC_SET_TEXT(state.text, reason.message);
+    } else {
+        state.rules = (uint32_t)policy_rule_count(ret->policy);
+        state.inactive = describe_inactive(ret->policy, state.text, sizeof(state.text));
+    }
+    IPC_SET_TEXT(state.name, ret->name);
+    state.is_refused = result < 0;
+    state.is_in_force = ret->policy != NULL;
+    return ipc_send(policies->sock, IPC_POLICY_STATE, policies->load.id, &state, NULL, 0, err);
+}
+
+/* All policies of the folder, each by itself, take the place of those before. */
+static int named_load_all(struct egress_policies *policies, struct err *err)
+{
+    const struct policy_folder *folder = &policies->load.folder;
+    struct egress *egress = policies->egress;
+    struct egress_named_policy *named = calloc(folder->count, sizeof(*named));
+    size_t count = 0;
+    int result = named ? 0 : err_set(err, ENOMEM, "no memory for policies");
+    for (size_t i = 0; result == 0 && i < folder->count; i++) {
+        struct egress_named_policy *next = &named[count];
+        if (!named_of_file(folder->files[i].name, next->name))
+            continue;
+        result = named_load(policies, folder->files[i].name, next, err);
+        count += next->policy != NULL;
+    }
+    if (result < 0) {
+        named_free(named, count);
+        return result;
+    }
+    named_free(egress->named, egress->named_count);
+    egress->named = named;
+    egress->named_count = count;
+    return 0;
 }
 
 /* Second parse, and into force: policy and secrets change together, between two requests. */
@@ -212,10 +292,15 @@ static int load_finish(struct egress_policies *policies, struct err *err)
     struct policy_load *load = &policies->load;
     struct policy *policy = NULL;
     struct err reason = {0};
-    if (load_parse(policies, env_fetched_secret, &policy, &reason) < 0)
+    if (load_parse(policies, load->name, env_fetched_secret, &policy, &reason) < 0)
         return load_refuse(policies, reason.message, err);
+    int result = named_load_all(policies, err);
+    if (result < 0) {
+        policy_unref(policy);
+        return result;
+    }
     struct msg_policy_loaded answer = {.ok = 1};
-    describe_inactive(policy, &answer);
+    answer.inactive = describe_inactive(policy, answer.text, sizeof(answer.text));
     policy_unref(policies->egress->policy);
     policies->egress->policy = policy;
     egress_secrets_free(&policies->secrets);
@@ -255,6 +340,31 @@ static void add_secret_name(void *ctx, const char *name)
         names->result = result;
 }
 
+static void add_secrets(const struct policy *policy, struct secret_names *names)
+{
+    for (size_t i = 0; i < policy_rule_count(policy); i++)
+        policy_rule_secrets(policy_rule_at(policy, i), add_secret_name, names);
+}
+
+/* The secrets of the policy, and of the others of the folder that can be read. */
+static int load_secret_names(struct egress_policies *policies, const struct policy *policy)
+{
+    struct policy_load *load = &policies->load;
+    struct secret_names names = {&load->secrets, 0};
+    char name[LIMIT_NAME_BYTES + 1];
+    add_secrets(policy, &names);
+    for (size_t i = 0; i < load->folder.count; i++) {
+        struct policy *other = NULL;
+        const char *file = load->folder.files[i].name;
+        if (!named_of_file(file, name) ||
+            load_parse(policies, file, env_every_secret, &other, NULL) < 0)
+            continue;
+        add_secrets(other, &names);
+        policy_unref(other);
+    }
+    return names.result;
+}
+
 int egress_policies_on_load(struct egress_policies *policies, const struct ipc_message *message,
                             struct err *err)
 {
@@ -270,13 +380,11 @@ int egress_policies_on_load(struct egress_policies *policies, const struct ipc_m
     policies->arriving = (struct policy_folder){0};
     struct policy *policy = NULL;
     struct err reason = {0};
-    if (load_parse(policies, env_every_secret, &policy, &reason) < 0)
+    if (load_parse(policies, load->name, env_every_secret, &policy, &reason) < 0)
         return load_refuse(policies, reason.message, err);
-    struct secret_names names = {&load->secrets, 0};
-    for (size_t i = 0; i < policy_rule_count(policy); i++)
-        policy_rule_secrets(policy_rule_at(policy, i), add_secret_name, &names);
+    result = load_secret_names(policies, policy);
     policy_unref(policy);
-    if (names.result < 0)
+    if (result < 0)
         return load_refuse(policies, "it names too many secrets", err);
     return load_ask_next(policies, err);
 }

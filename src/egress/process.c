@@ -1,8 +1,8 @@
 /*
  * The process: messages of the supervisor (its only peer in ipc/) and the table of attached
  * sandboxes. Runs in paddock-egress, confined, one thread. Hears EGRESS_START once and first, then
- * POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_DETACH. When the supervisor is
- * gone, so is this process: its sandboxes' listeners live on in their inits.
+ * POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY, SANDBOX_DETACH. When
+ * the supervisor is gone, so is this process: its sandboxes' listeners live on in their inits.
  */
 #include "egress/process.h"
 
@@ -148,9 +148,19 @@ static int process_attach(struct process *process, struct ipc_message *message, 
     struct egress_sandbox *sandbox = NULL;
     int result =
         egress_sandbox_attach(&process->egress, name, IPC_TEXT(body->boot_id), fds, &sandbox, err);
-    if (result == 0)
-        process->sandboxes[process->sandbox_count++] = sandbox;
-    return result;
+    if (result < 0)
+        return result;
+    egress_sandbox_set_policy(sandbox, IPC_TEXT(body->policy));
+    process->sandboxes[process->sandbox_count++] = sandbox;
+    return 0;
+}
+
+static void process_set_policy(const struct process *process, const struct ipc_message *message)
+{
+    const struct msg_sandbox_attach *body = IPC_BODY(message, msg_sandbox_attach);
+    size_t index = process_find(process, IPC_TEXT(body->name));
+    if (index < process->sandbox_count)
+        egress_sandbox_set_policy(process->sandboxes[index], IPC_TEXT(body->policy));
 }
 
 /* A detach that came late, for an instance that was replaced, changes nothing. */
@@ -180,7 +190,10 @@ static int process_dispatch(struct process *process, struct ipc_message *message
         return egress_policies_on_secret(process->policies, message, err);
     if (type == IPC_SANDBOX_ATTACH)
         return process_attach(process, message, err);
-    process_detach(process, message);
+    if (type == IPC_SANDBOX_POLICY)
+        process_set_policy(process, message);
+    else
+        process_detach(process, message);
     return 0;
 }
 

@@ -25,6 +25,7 @@ struct egress_sandbox {
     struct egress *egress;
     char name[MSG_NAME];
     char boot_id[MSG_BOOT_ID];
+    char policy[MSG_NAME]; /* "": the main one */
     struct sandbox_port ports[2];
     struct egress_dns *dns;
     bool is_detached;
@@ -55,6 +56,23 @@ const char *egress_sandbox_name(const struct egress_sandbox *sandbox)
 const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox)
 {
     return sandbox->boot_id;
+}
+
+void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name)
+{
+    IPC_SET_TEXT(sandbox->policy, name);
+}
+
+/* A policy that is not there (any more) is no reason to fall back on another. */
+struct policy *egress_policy_of(const struct egress_sandbox *sandbox)
+{
+    const struct egress *egress = sandbox->egress;
+    if (!sandbox->policy[0])
+        return egress->policy;
+    for (size_t i = 0; i < egress->named_count; i++)
+        if (strcmp(egress->named[i].name, sandbox->policy) == 0)
+            return egress->named[i].policy;
+    return NULL;
 }
 
 void egress_sandbox_count_bytes(struct egress_sandbox *sandbox, size_t before, size_t now)

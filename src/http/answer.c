@@ -77,6 +77,7 @@ static const char *http_reason(int status)
         const char *reason;
     } reasons[] = {
         {200, "OK"},
+        {201, "Created"},
         {202, "Accepted"},
         {204, "No Content"},
         {400, "Bad Request"},
@@ -86,6 +87,7 @@ static const char *http_reason(int status)
         {405, "Method Not Allowed"},
         {408, "Request Timeout"},
         {409, "Conflict"},
+        {412, "Precondition Failed"},
         {413, "Content Too Large"},
         {417, "Expectation Failed"},
         {431, "Request Header Fields Too Large"},

@@ -30,6 +30,7 @@ enum ipc_status {
     IPC_STATUS_BAD_GATEWAY, /* 502: the thing itself failed (no repository); the text is its stderr
                              */
     IPC_STATUS_FAILED,      /* 500: the text goes to the log */
+    IPC_STATUS_EXISTS,      /* 412: it was to be made, and is there */
 };
 
 #define MSG_NAME (LIMIT_NAME_BYTES + 1)
@@ -65,12 +66,30 @@ struct msg_token_id {
 struct msg_sandbox_name {
     char name[MSG_NAME];
 };
+/* Which sandboxes are listed. */
+struct msg_sandbox_list {
+    char prefix[MSG_NAME]; /* of their names */
+    uint32_t state;        /* 0: any, else 1 + enum sandbox_state of the supervisor's table */
+    uint32_t label_count;
+    char labels[2560]; /* NAME=VALUE or NAME, each with its NUL: all of them */
+};
+struct msg_sandbox_put {
+    char name[MSG_NAME];
+    char agent[MSG_NAME];  /* "": the one it has, or the default one */
+    char policy[MSG_NAME]; /* "": the daemon's, as with a 0 below */
+    uint32_t is_only_new;  /* a sandbox that is there is left as it is */
+    uint32_t env_bytes;    /* of the descriptor's; the labels follow (task/settings.h) */
+    uint32_t label_bytes;
+    int64_t memory_mib;
+    int64_t cpu_millis;
+    int64_t pids;
+};
 struct msg_image_name {
     char name[MSG_NAME];
     uint32_t rebuild; /* even when nothing changed */
 };
 struct msg_document {
-    uint32_t unused;
+    uint32_t is_new; /* what it describes was made by this request */
 };
 
 enum { EXEC_AS_AGENT = 0, EXEC_AS_ROOT = 1 };
@@ -128,12 +147,20 @@ struct msg_policy_loaded {
     uint32_t inactive; /* rules that name an unset variable or secret */
     char text[2 * MSG_TEXT]; /* when ok and inactive: what to set, a sentence per rule */
 };
+struct msg_policy_state {
+    char name[MSG_NAME]; /* of its file, without ".json" */
+    uint32_t is_in_force;
+    uint32_t is_refused; /* the file is: a former version may be in force */
+    uint32_t rules, inactive;
+    char text[MSG_TEXT / 2]; /* why it is refused, or which rules are inactive */
+};
 struct msg_secret_get {
     char name[128]; /* ^[A-Za-z0-9_.-]+$, no leading dot */
 };
 struct msg_sandbox_attach {
     char name[MSG_NAME];
     char boot_id[MSG_BOOT_ID];
+    char policy[MSG_NAME]; /* of the folder, without ".json"; "": the one of POLICY_LOAD */
 };
 
 struct msg_init_state {

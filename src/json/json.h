@@ -81,6 +81,8 @@ void json_write_string(struct json_writer *writer, const char *text);
 void json_write_bytes(struct json_writer *writer, const char *data, size_t len);
 void json_write_integer(struct json_writer *writer, int64_t value);
 void json_write_real(struct json_writer *writer, double value);
+/* 1500 as 1.5 */
+void json_write_thousandths(struct json_writer *writer, int64_t value);
 void json_write_bool(struct json_writer *writer, bool value);
 void json_write_null(struct json_writer *writer);
 

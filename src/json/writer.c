@@ -1,4 +1,6 @@
 /* JSON into a buffer, with yajl's generator; see json.h. */
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yajl/yajl_gen.h>
@@ -97,6 +99,17 @@ void json_write_integer(struct json_writer *writer, int64_t value)
 void json_write_real(struct json_writer *writer, double value)
 {
     writer_check(writer, yajl_gen_double(writer->gen, value));
+}
+
+void json_write_thousandths(struct json_writer *writer, int64_t value)
+{
+    char text[32];
+    int len = snprintf(text, sizeof(text), "%" PRId64 ".%03d", value / 1000, (int)(value % 1000));
+    while (text[len - 1] == '0')
+        len--;
+    if (text[len - 1] == '.')
+        len--;
+    writer_check(writer, yajl_gen_number(writer->gen, text, (size_t)len));
 }
 
 void json_write_bool(struct json_writer *writer, bool value)

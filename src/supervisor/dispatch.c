@@ -3,6 +3,7 @@
  * numbers are checked again here, because api is the process that strangers talk to.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "supervisor/table.h"
 #include "util/cleanup.h"
@@ -57,10 +58,12 @@ static bool dispatch_metrics(struct supervisor *supervisor, struct reply reply,
 static bool dispatch_sandbox_list(struct supervisor *supervisor, struct reply reply,
                                   struct ipc_message *message)
 {
-    const char *prefix = IPC_TEXT(IPC_BODY(message, msg_sandbox_name)->name);
+    const struct msg_sandbox_list *only = IPC_BODY(message, msg_sandbox_list);
+    bool is_good = only->state <= 1U + SANDBOX_STOPPING && only->label_count <= LIMIT_LABEL_FILTERS;
     struct err err = {0};
-    dispatch_document(supervisor, reply, document_sandboxes(supervisor, prefix, &err), &err);
-    return true;
+    if (is_good)
+        dispatch_document(supervisor, reply, document_sandboxes(supervisor, only, &err), &err);
+    return is_good;
 }
 
 static bool dispatch_sandbox_get(struct supervisor *supervisor, struct reply reply,
@@ -101,6 +104,56 @@ static int dispatch_take_sealed(struct ipc_message *message)
 {
     cleanup_fd int fd = ipc_take_fd(message, 0);
     return fd >= 0 && fd_is_sealed(fd) ? TAKE_FD(fd) : -1;
+}
+
+static int dispatch_read_list(int fd, uint32_t len, size_t at, struct buf *ret)
+{
+    char *room = len <= ret->max ? buf_reserve(ret, len) : NULL;
+    if (!room || pread(fd, room, len, (off_t)at) != (ssize_t)len)
+        return -EPROTO;
+    ret->len = len;
+    ret->data[len] = '\0';
+    return 0;
+}
+
+/* What a PUT sets, checked; NULL: no client of ours could have sent it. */
+static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body, int fd)
+{
+    struct settings_put *put = must_alloc(sizeof(*put));
+    struct settings *settings = &put->settings;
+    *settings = SETTINGS_INIT;
+    IPC_SET_TEXT(put->agent, IPC_TEXT(body->agent));
+    IPC_SET_TEXT(settings->policy, IPC_TEXT(body->policy));
+    put->is_only_new = body->is_only_new;
+    settings->memory_mib = body->memory_mib;
+    settings->cpu_millis = body->cpu_millis;
+    settings->pids = body->pids;
+    bool is_good =
+        (!put->agent[0] || name_is_valid(put->agent, strlen(put->agent))) &&
+        (!settings->policy[0] || name_is_valid(settings->policy, strlen(settings->policy))) &&
+        settings->memory_mib >= 0 && settings->cpu_millis >= 0 && settings->pids >= 0 &&
+        dispatch_read_list(fd, body->env_bytes, 0, &settings->env) == 0 &&
+        dispatch_read_list(fd, body->label_bytes, body->env_bytes, &settings->labels) == 0 &&
+        settings_list_is_valid(SETTINGS_ENV, &settings->env) &&
+        settings_list_is_valid(SETTINGS_LABELS, &settings->labels);
+    if (is_good)
+        return put;
+    settings_put_free(put);
+    return NULL;
+}
+
+static bool dispatch_sandbox_put(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    const struct msg_sandbox_put *body = IPC_BODY(message, msg_sandbox_put);
+    const char *name = dispatch_name(body->name);
+    cleanup_fd int fd = dispatch_take_sealed(message);
+    struct op op = {.kind = OP_SET, .reply = reply, .fd = -1};
+    op.put = name && fd >= 0 ? dispatch_take_put(body, fd) : NULL;
+    if (!op.put)
+        return false;
+    table_submit(supervisor, name, &op);
+    return true;
 }
 
 static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
@@ -208,6 +261,23 @@ static bool dispatch_image_remove(struct supervisor *supervisor, struct reply re
     return name;
 }
 
+static bool dispatch_policy_list(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_policies(supervisor, &err), &err);
+    return true;
+}
+
+static bool dispatch_policy_reload(struct supervisor *supervisor, struct reply reply,
+                                   struct ipc_message *message)
+{
+    (void)message;
+    egress_reload(supervisor, reply);
+    return true;
+}
+
 static bool dispatch_token_list(struct supervisor *supervisor, struct reply reply,
                                 struct ipc_message *message)
 {
@@ -253,6 +323,9 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_IMAGE_LIST] = dispatch_image_list,
         [IPC_IMAGE_BUILD] = dispatch_image_build,
         [IPC_IMAGE_REMOVE] = dispatch_image_remove,
+        [IPC_SANDBOX_PUT] = dispatch_sandbox_put,
+        [IPC_POLICY_LIST] = dispatch_policy_list,
+        [IPC_POLICY_RELOAD] = dispatch_policy_reload,
         [IPC_TOKEN_LIST] = dispatch_token_list,
         [IPC_TOKEN_ADD] = dispatch_token_add,
         [IPC_TOKEN_REMOVE] = dispatch_token_remove,

@@ -1,6 +1,7 @@
 /*
  * The JSON that answers the API's questions, as sealed memfds that api passes on: /healthz, the
- * list of sandboxes, one sandbox, the list of images. Times are Unix milliseconds.
+ * list of sandboxes, one sandbox, the lists of images, policies and tokens. Times are Unix
+ * milliseconds.
  */
 #include <string.h>
 
@@ -45,9 +46,10 @@ static const char *document_task_name(enum task_state state)
     return names[state];
 }
 
-static void document_fill_sandbox(struct json_writer *writer, const void *ctx)
+/* The environment is not in the list, which could become too long. */
+static void document_write_sandbox(struct json_writer *writer, const struct sandbox *sandbox,
+                                   bool with_env)
 {
-    const struct sandbox *sandbox = ctx;
     const struct meta *meta = &sandbox->meta;
     int64_t quiet = clock_monotonic_ms() - sandbox->activity_ms;
     json_write_object_begin(writer);
@@ -60,8 +62,16 @@ static void document_fill_sandbox(struct json_writer *writer, const void *ctx)
     json_write_pair_string(writer, "task", document_task_name(meta->task));
     if (sandbox->state != SANDBOX_STOPPED)
         json_write_pair_string(writer, "bootId", meta->lease.boot_id);
+    else
+        json_write_pair_integer(writer, "stopped", meta->stopped_ms);
     json_write_pair_integer(writer, "lastActivity", clock_unix_ms() - quiet);
+    settings_write(writer, &meta->settings, with_env);
     json_write_object_end(writer);
+}
+
+static void document_fill_sandbox(struct json_writer *writer, const void *ctx)
+{
+    document_write_sandbox(writer, ctx, true);
 }
 
 int document_sandbox(const struct sandbox *sandbox, struct err *err)
@@ -69,27 +79,44 @@ int document_sandbox(const struct sandbox *sandbox, struct err *err)
     return document_make(document_fill_sandbox, sandbox, err);
 }
 
-struct document_prefix {
+struct document_list {
     const struct supervisor *supervisor;
-    const char *prefix;
+    const struct msg_sandbox_list *only;
+    struct buf labels; /* lies in *only */
 };
+
+static bool document_has(const struct document_list *list, const struct sandbox *sandbox)
+{
+    const char *prefix = IPC_TEXT(list->only->prefix);
+    if (strncmp(sandbox->meta.name, prefix, strlen(prefix)) != 0 ||
+        (list->only->state && list->only->state != 1U + sandbox->state))
+        return false;
+    for (const char *label = NULL; (label = settings_next(&list->labels, label));)
+        if (!settings_have(&sandbox->meta.settings.labels, label))
+            return false;
+    return true;
+}
 
 static void document_fill_sandboxes(struct json_writer *writer, const void *ctx)
 {
-    const struct document_prefix *only = ctx;
-    const struct supervisor *supervisor = only->supervisor;
-    size_t len = strlen(only->prefix);
+    const struct document_list *list = ctx;
+    const struct sandbox *sandbox = list->supervisor->sandboxes;
     json_write_array_begin(writer);
-    for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
-        if (strncmp(sandbox->meta.name, only->prefix, len) == 0)
-            document_fill_sandbox(writer, sandbox);
+    for (; sandbox; sandbox = sandbox->next)
+        if (document_has(list, sandbox))
+            document_write_sandbox(writer, sandbox, false);
     json_write_array_end(writer);
 }
 
-int document_sandboxes(struct supervisor *supervisor, const char *prefix, struct err *err)
+int document_sandboxes(struct supervisor *supervisor, const struct msg_sandbox_list *only,
+                       struct err *err)
 {
-    struct document_prefix only = {supervisor, prefix};
-    return document_make(document_fill_sandboxes, &only, err);
+    size_t len = 0;
+    for (uint32_t i = 0; i < only->label_count && len < sizeof(only->labels); i++)
+        len += strnlen(only->labels + len, sizeof(only->labels) - len - 1) + 1;
+    struct document_list list = {
+        supervisor, only, {.data = (char *)(uintptr_t)only->labels, .len = len}};
+    return document_make(document_fill_sandboxes, &list, err);
 }
 
 static void document_fill_health(struct json_writer *writer, const void *ctx)
@@ -104,7 +131,7 @@ static void document_fill_health(struct json_writer *writer, const void *ctx)
     json_write_pair_bool(writer, "egress", supervisor->egress.channel);
     json_write_pair_bool(writer, "policy", supervisor->policy.is_loaded);
     json_write_pair_integer(writer, "inactiveRules", supervisor->policy.inactive);
-    json_write_pair_string(writer, "hint", egress_hint(supervisor));
+    json_write_pair_string(writer, "hint", egress_hint(supervisor, ""));
     json_write_pair_integer(writer, "sandboxes", (int64_t)count);
     json_write_pair_integer(writer, "running", (int64_t)supervisor->instance_count);
     json_write_object_end(writer);
@@ -137,6 +164,50 @@ static void document_fill_images(struct json_writer *writer, const void *ctx)
 int document_images(struct supervisor *supervisor, struct err *err)
 {
     return document_make(document_fill_images, supervisor, err);
+}
+
+static int64_t document_users(const struct supervisor *supervisor, const char *policy)
+{
+    int64_t count = 0;
+    for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        count += strcmp(sandbox->meta.settings.policy, policy) == 0;
+    return count;
+}
+
+static void document_add_policy(struct json_writer *writer, const struct supervisor *supervisor,
+                                const struct msg_policy_state *policy)
+{
+    const char *file = strrchr(supervisor->config->policy, '/') + 1;
+    size_t len = strlen(policy->name);
+    bool is_default = strncmp(file, policy->name, len) == 0 && strcmp(file + len, ".json") == 0;
+    int64_t users = document_users(supervisor, policy->name);
+    json_write_object_begin(writer);
+    json_write_pair_string(writer, "name", policy->name);
+    json_write_pair_bool(writer, "default", is_default);
+    json_write_pair_bool(writer, "inForce", policy->is_in_force);
+    if (!policy->is_refused) {
+        json_write_pair_integer(writer, "rules", policy->rules);
+        json_write_pair_integer(writer, "inactiveRules", policy->inactive);
+    }
+    if (policy->text[0])
+        json_write_pair_string(writer, policy->is_refused ? "error" : "hint", policy->text);
+    json_write_pair_integer(writer, "sandboxes",
+                            users + (is_default ? document_users(supervisor, "") : 0));
+    json_write_object_end(writer);
+}
+
+static void document_fill_policies(struct json_writer *writer, const void *ctx)
+{
+    const struct supervisor *supervisor = ctx;
+    json_write_array_begin(writer);
+    for (size_t i = 0; i < supervisor->named_count; i++)
+        document_add_policy(writer, supervisor, &supervisor->named[i]);
+    json_write_array_end(writer);
+}
+
+int document_policies(struct supervisor *supervisor, struct err *err)
+{
+    return document_make(document_fill_policies, supervisor, err);
 }
 
 static void document_fill_tokens(struct json_writer *writer, const void *ctx)

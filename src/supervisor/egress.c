@@ -27,6 +27,18 @@ static struct egress_maker {
     int intermediate_fd;
 } egress_maker = {.intermediate_fd = -1};
 
+/* Loads of the policy are numbered; who asked for one is told how it went. */
+struct egress_reload {
+    uint64_t load;
+    struct reply reply;
+};
+static struct {
+    uint64_t last;
+    struct egress_reload waiting[LIMIT_POLICY_RELOADS];
+    size_t count;
+    bool is_listed; /* the load whose policies are told has begun to tell them */
+} egress_loads;
+
 static uint32_t egress_id(const struct supervisor *supervisor)
 {
     return ids_base(sandbox_host_ids(supervisor->host), 0) + IDS_EGRESS_OFFSET;
@@ -103,7 +115,8 @@ static void egress_has_no_policy(struct supervisor *supervisor, const char *why)
              why);
 }
 
-void egress_load_policy(struct supervisor *supervisor)
+/* False: the folder cannot be read. */
+static bool egress_send_policy(struct supervisor *supervisor, struct err *err)
 {
     char folder[LIMIT_CONFIG_TEXT_BYTES + 1];
     snprintf(folder, sizeof(folder), "%s", supervisor->config->policy);
@@ -122,11 +135,57 @@ void egress_load_policy(struct supervisor *supervisor)
         if (!supervisor->policy.is_loaded)
             egress_has_no_policy(supervisor, why);
         notify_manager("READY=1"); /* a reload is over, not well */
-        return;
+        err_set(err, EIO, "%s", why);
+        return false;
     }
     egress_send_folder(supervisor, dir);
     closedir(dir);
-    channel_send(supervisor->egress.channel, IPC_POLICY_LOAD, 1, &load, NULL, 0);
+    channel_send(supervisor->egress.channel, IPC_POLICY_LOAD, ++egress_loads.last, &load, NULL, 0);
+    return true;
+}
+
+void egress_load_policy(struct supervisor *supervisor)
+{
+    egress_send_policy(supervisor, NULL);
+}
+
+void egress_reload(struct supervisor *supervisor, struct reply reply)
+{
+    struct err err = {0};
+    if (!supervisor->egress.channel || egress_loads.count == LIMIT_POLICY_RELOADS) {
+        reply_status(supervisor, reply, IPC_STATUS_UNAVAILABLE, "%s",
+                     supervisor->egress.channel
+                         ? "The policies are being read several times already: try again"
+                         : "The egress gateway does not run; it reads the policies when it starts");
+        return;
+    }
+    log_info("reloading policy and secrets");
+    if (!egress_send_policy(supervisor, &err)) {
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s", err.message);
+        return;
+    }
+    egress_loads.waiting[egress_loads.count++] = (struct egress_reload){egress_loads.last, reply};
+}
+
+/* Answers those who asked for this load; 0: all of them. */
+static void egress_answer_reload(struct supervisor *supervisor, uint64_t id, const char *refusal)
+{
+    for (size_t i = 0; i < egress_loads.count;) {
+        struct egress_reload *reload = &egress_loads.waiting[i];
+        struct err err = {0};
+        if (id && reload->load != id) {
+            i++;
+            continue;
+        }
+        struct reply reply = reload->reply;
+        *reload = egress_loads.waiting[--egress_loads.count];
+        cleanup_fd int document = id && !refusal ? document_policies(supervisor, &err) : -1;
+        if (document >= 0)
+            reply_send(supervisor, reply, IPC_DOCUMENT, NULL, &document, 1);
+        else
+            reply_status(supervisor, reply, id ? IPC_STATUS_CONFLICT : IPC_STATUS_UNAVAILABLE, "%s",
+                         refusal ? refusal : err.message);
+    }
 }
 
 static int egress_run(struct supervisor *supervisor, struct err *err)
@@ -265,13 +324,42 @@ static void egress_note_policy(struct supervisor *supervisor, const struct msg_p
         log_info("the policy %s is in force", supervisor->config->policy);
 }
 
+static void egress_on_loaded(struct supervisor *supervisor, const struct ipc_message *message)
+{
+    const struct msg_policy_loaded *body = IPC_BODY(message, msg_policy_loaded);
+    if (body->ok && !egress_loads.is_listed)
+        supervisor->named_count = 0;
+    egress_loads.is_listed = false;
+    egress_note_policy(supervisor, body);
+    egress_answer_reload(supervisor, message->header.id, body->ok ? NULL : IPC_TEXT(body->text));
+}
+
+/* One policy of the folder; the first of a load is the first of a new list. */
+static void egress_note_named(struct supervisor *supervisor, const struct msg_policy_state *body)
+{
+    if (!egress_loads.is_listed)
+        supervisor->named_count = 0;
+    egress_loads.is_listed = true;
+    if (supervisor->named_count == LIMIT_POLICY_FILES)
+        return;
+    struct msg_policy_state *named = &supervisor->named[supervisor->named_count++];
+    *named = *body;
+    named->name[sizeof(named->name) - 1] = '\0';
+    named->text[sizeof(named->text) - 1] = '\0';
+    if (named->is_refused)
+        log_warn("the policy %s is refused%s: %s", named->name,
+                 named->is_in_force ? ", its former version stays in force" : "", named->text);
+}
+
 static void egress_on_message(void *ctx, struct ipc_message *message)
 {
     struct supervisor *supervisor = ctx;
     if (message->header.type == IPC_SECRET_GET)
         egress_give_secret(supervisor, message);
     else if (message->header.type == IPC_POLICY_LOADED)
-        egress_note_policy(supervisor, IPC_BODY(message, msg_policy_loaded));
+        egress_on_loaded(supervisor, message);
+    else if (message->header.type == IPC_POLICY_STATE)
+        egress_note_named(supervisor, IPC_BODY(message, msg_policy_state));
     else
         child_kill(&supervisor->egress, "it sent a message that makes no sense");
 }
@@ -281,6 +369,11 @@ static void egress_gone(void *ctx)
     struct supervisor *supervisor = ctx;
     supervisor->policy.is_loaded = false;
     supervisor->policy.text[0] = '\0';
+    supervisor->named_count = 0;
+    egress_loads.is_listed = false;
+    egress_answer_reload(supervisor, 0,
+                         "The egress gateway has ended; the next one reads the "
+                         "policies when it starts");
 }
 
 void egress_start(struct supervisor *supervisor)
@@ -295,6 +388,7 @@ static void egress_name(const struct sandbox *sandbox, struct msg_sandbox_attach
     *ret = (struct msg_sandbox_attach){0};
     IPC_SET_TEXT(ret->name, sandbox->meta.name);
     IPC_SET_TEXT(ret->boot_id, sandbox->meta.lease.boot_id);
+    IPC_SET_TEXT(ret->policy, sandbox->meta.settings.policy);
 }
 
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
@@ -307,6 +401,15 @@ void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
                  SANDBOX_LISTENERS);
 }
 
+void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox)
+{
+    if (!sandbox->has_listeners)
+        return;
+    struct msg_sandbox_attach body;
+    egress_name(sandbox, &body);
+    channel_send(supervisor->egress.channel, IPC_SANDBOX_POLICY, 0, &body, NULL, 0);
+}
+
 void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox)
 {
     if (!sandbox->has_listeners)
@@ -316,8 +419,13 @@ void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox)
     channel_send(supervisor->egress.channel, IPC_SANDBOX_DETACH, 0, &body, NULL, 0);
 }
 
-const char *egress_hint(const struct supervisor *supervisor)
+const char *egress_hint(const struct supervisor *supervisor, const char *policy)
 {
     bool is_whole = supervisor->policy.is_loaded && supervisor->policy.inactive == 0;
-    return is_whole ? "" : supervisor->policy.text;
+    if (!policy[0] || !supervisor->policy.is_loaded)
+        return is_whole ? "" : supervisor->policy.text;
+    for (size_t i = 0; i < supervisor->named_count; i++)
+        if (strcmp(supervisor->named[i].name, policy) == 0)
+            return supervisor->named[i].text;
+    return "the policy of this sandbox is not there any more";
 }

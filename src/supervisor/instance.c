@@ -21,32 +21,6 @@
 /* After init's own grace: it should be gone; then it is killed. */
 #define STOP_SLACK_MS 2000
 
-#define TRUST_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
-#define TRUST_CA "/usr/local/share/ca-certificates/paddock.crt"
-
-/* What every program inside has; init changes HOME and USER for root. */
-static const char *const instance_environment[] = {
-    "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "HOME=/home/agent",
-    "USER=agent",
-    "LOGNAME=agent",
-    "SHELL=/bin/bash",
-    "LANG=C.UTF-8",
-    "TZ=UTC",
-    "GIT_TERMINAL_PROMPT=0",
-    "NODE_EXTRA_CA_CERTS=" TRUST_CA,
-    "GIT_SSL_CAINFO=" TRUST_BUNDLE,
-    "CURL_CA_BUNDLE=" TRUST_BUNDLE,
-    "SSL_CERT_FILE=" TRUST_BUNDLE,
-    "REQUESTS_CA_BUNDLE=" TRUST_BUNDLE,
-    "PIP_CERT=" TRUST_BUNDLE,
-    "AWS_CA_BUNDLE=" TRUST_BUNDLE,
-    "CARGO_HTTP_CAINFO=" TRUST_BUNDLE,
-    "DENO_CERT=" TRUST_BUNDLE,
-    "CODEX_CA_CERTIFICATE=" TRUST_BUNDLE,
-    NULL,
-};
-
 static int instance_boot_id(char ret[40], struct err *err)
 {
     unsigned char b[16];
@@ -116,6 +90,7 @@ static void instance_on_end(void *ctx)
     sandbox_instance_release(&sandbox->instance);
     ids_release(sandbox_host_ids(supervisor->host), sandbox->meta.lease.block);
     sandbox->meta.lease = (struct meta_lease){0};
+    sandbox->meta.stopped_ms = clock_unix_ms();
     sandbox->state = SANDBOX_STOPPED;
     leftovers_clear(supervisor, sandbox->meta.name);
     supervisor->instance_count--;
@@ -189,6 +164,9 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
     cleanup_fd int listener = instance_listen(sandbox->folder_fd, err);
     if (listener < 0)
         return listener;
+    const struct settings *settings = &sandbox->meta.settings;
+    const char *environment[SETTINGS_ENVIRONMENT];
+    settings_environment(&settings->env, environment);
     struct sandbox_start start = {
         .name = sandbox->meta.name,
         .boot_id = boot_id,
@@ -197,10 +175,10 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
         .common_fd = supervisor->common_fd,
         .folder_fd = sandbox->folder_fd,
         .listen_fd = listener,
-        .limits = {.memory_bytes = config->memory_mib * 1024 * 1024,
-                   .cpu_millis = config->cpu_millis,
-                   .pids = config->pids},
-        .environment = instance_environment,
+        .limits = {.memory_bytes = table_memory_bytes(sandbox),
+                   .cpu_millis = settings_limit(settings->cpu_millis, config->cpu_millis),
+                   .pids = settings_limit(settings->pids, config->pids)},
+        .environment = environment,
         .ca_pem = supervisor->ca_pem.data,
         .ca_pem_len = supervisor->ca_pem.len,
     };
@@ -230,6 +208,7 @@ int instance_start(struct sandbox *sandbox, struct err *err)
         return result;
     }
     instance_note_lease(sandbox);
+    sandbox->meta.was_started = true;
     sandbox->is_adopted = false;
     sandbox->next_number = 1;
     instance_watch(sandbox, LIMIT_START_MS);

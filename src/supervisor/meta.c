@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "supervisor/settings.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/name.h"
@@ -37,9 +38,12 @@ int meta_encode(const struct meta *meta, struct buf *ret, struct err *err)
     json_write_pair_string(writer, "agent", meta->agent);
     json_write_pair_string(writer, "image", meta->image);
     json_write_pair_integer(writer, "created_ms", meta->created_ms);
+    json_write_pair_integer(writer, "stopped_ms", meta->stopped_ms);
+    json_write_pair_bool(writer, "started", meta->was_started);
     json_write_pair_bool(writer, "cloned", meta->is_cloned);
     json_write_pair_bool(writer, "cloning", meta->is_cloning);
     json_write_pair_string(writer, "task", meta_tasks[meta->task]);
+    settings_write(writer, &meta->settings, true);
     if (meta->lease.pid)
         meta_write_lease(writer, &meta->lease);
     json_write_object_end(writer);
@@ -104,12 +108,16 @@ int meta_parse(const char *name, const char *text, size_t len, struct meta *ret,
                        "written by a newer Paddock; start that one, or use another state_dir",
                        META_FILE, name, (long long)schema, META_SCHEMA);
     struct meta meta = {.created_ms = json_integer(json_get(json, "created_ms")),
+                        .stopped_ms = json_integer(json_get(json, "stopped_ms")),
+                        .was_started = schema == 1 || json_bool(json_get(json, "started")),
                         .is_cloned = json_bool(json_get(json, "cloned")),
                         .is_cloning = json_bool(json_get(json, "cloning"))};
-    bool is_good = schema == META_SCHEMA && meta_take_name(json, "name", meta.name) &&
-                   strcmp(meta.name, name) == 0 && meta_take_name(json, "agent", meta.agent) &&
+    bool is_good = (schema == 1 || schema == META_SCHEMA) &&
+                   meta_take_name(json, "name", meta.name) && strcmp(meta.name, name) == 0 &&
+                   meta_take_name(json, "agent", meta.agent) &&
                    meta_take_name(json, "image", meta.image) && meta_take_task(json, &meta.task) &&
-                   meta_take_lease(json_get(json, "lease"), &meta.lease);
+                   meta_take_lease(json_get(json, "lease"), &meta.lease) &&
+                   settings_read(json, &meta.settings);
     if (!is_good)
         return err_set(err, EINVAL, "%s of sandbox %s is damaged", META_FILE, name);
     *ret = meta;

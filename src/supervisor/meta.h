@@ -1,6 +1,7 @@
 /*
  * sandboxes/NAME/meta.json: what the supervisor itself must know of a sandbox after a restart.
- * Written whole or not at all, read only by the supervisor. Schema 1.
+ * Written whole or not at all, read only by the supervisor. Schema 2; a meta.json of schema 1,
+ * which knew no settings, is read too.
  */
 #pragma once
 
@@ -9,11 +10,12 @@
 #include <sys/types.h>
 
 #include "task/record.h"
+#include "task/settings.h"
 #include "util/buf.h"
 #include "util/err.h"
 #include "util/limits.h"
 
-#define META_SCHEMA 1
+#define META_SCHEMA 2
 #define META_FILE "meta.json"
 
 /* The instance that runs, or did when this was written. */
@@ -29,14 +31,17 @@ struct meta {
     char agent[LIMIT_NAME_BYTES + 1];
     char image[LIMIT_NAME_BYTES + 1];
     int64_t created_ms;   /* Unix time */
+    int64_t stopped_ms;   /* when it was last stopped, or made */
+    bool was_started;     /* what was installed in it lies on its image: that stays */
     bool is_cloned;       /* the clone and its base.git are there */
     bool is_cloning;      /* git ran, or runs, but base.git was not made yet */
     enum task_state task; /* as last told by init */
     struct meta_lease lease;
+    struct settings settings;
 };
 
-/* Pure: the text, and back. -EINVAL: not a meta.json of this name; -EPROTONOSUPPORT: written by a
- * newer Paddock, with a message that says so. */
+/* Pure: the text, and back; the settings of *ret are the caller's to free. -EINVAL: not a meta.json
+ * of this name; -EPROTONOSUPPORT: written by a newer Paddock, with a message that says so. */
 int meta_encode(const struct meta *meta, struct buf *ret, struct err *err);
 int meta_parse(const char *name, const char *text, size_t len, struct meta *ret, struct err *err);
 

@@ -103,6 +103,7 @@ static void recover_instance(struct sandbox *sandbox)
         log_warn("sandbox=%s its instance is gone: %s", sandbox->meta.name, err.message);
         leftovers_kill(supervisor, sandbox->meta.name);
         sandbox->meta.lease = (struct meta_lease){0};
+        sandbox->meta.stopped_ms = clock_unix_ms();
         sandbox->meta.is_cloning = false;
     }
     bool had_task = sandbox->meta.task == TASK_RUNNING;

@@ -7,6 +7,7 @@
  *   api, egress                     the two children
  *   dispatch, documents             the api's requests, and the JSON of its questions
  *   table, instance, init           sandboxes: queue of operations, lifecycle, messages of init
+ *   settings                        what clients set of a sandbox
  *   runs, tasks, images, jails      what runs in them and beside them
  *   recover, leftovers, trash       what is found at start, what is left over
  */
@@ -74,6 +75,8 @@ struct supervisor {
     struct msg_api_token tokens[LIMIT_TOKENS]; /* of the API: hashes alone */
     size_t token_count;
     struct policy_report policy;
+    struct msg_policy_state named[LIMIT_POLICY_FILES]; /* of the policy's folder */
+    size_t named_count;
     struct buf ca_pem; /* our CA's certificate, for sandboxes */
 
     struct sandbox *sandboxes; /* the table */
@@ -131,21 +134,27 @@ void api_start(struct supervisor *supervisor);
 /* egress.c */
 void egress_start(struct supervisor *supervisor);
 void egress_load_policy(struct supervisor *supervisor);
+/* Reads the policy's folder and the secrets anew; answers when egress has taken or refused them. */
+void egress_reload(struct supervisor *supervisor, struct reply reply);
+/* The sandbox is under its policy from its next request on. */
+void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox);
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox);
 void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox);
 /* The first start of this daemon, and ca.crt is being made. */
 bool egress_ca_is_coming(const struct supervisor *supervisor);
-/* The sentence that tells what to set, or "". */
-const char *egress_hint(const struct supervisor *supervisor);
+/* The sentence that tells what to set, or "": for the policy of this name, "" being the main one.
+ */
+const char *egress_hint(const struct supervisor *supervisor, const char *policy);
 
 /* dispatch.c: one message of the api. False: it broke the protocol. */
 bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message);
 
 /* documents.c: sealed memfds with the JSON of an answer, or a negative errno. */
 int document_health(struct supervisor *supervisor, struct err *err);
-/* Those whose names begin with `prefix`. */
-int document_sandboxes(struct supervisor *supervisor, const char *prefix, struct err *err);
+int document_sandboxes(struct supervisor *supervisor, const struct msg_sandbox_list *only,
+                       struct err *err);
 int document_sandbox(const struct sandbox *sandbox, struct err *err);
+int document_policies(struct supervisor *supervisor, struct err *err);
 int document_tokens(struct supervisor *supervisor, struct err *err);
 int document_images(struct supervisor *supervisor, struct err *err);
 /* metrics.c: the same with the text of /metrics. */

@@ -52,6 +52,13 @@ int table_save(struct sandbox *sandbox)
     return result;
 }
 
+int64_t table_memory_bytes(const struct sandbox *sandbox)
+{
+    int64_t mib =
+        settings_limit(sandbox->meta.settings.memory_mib, sandbox->supervisor->config->memory_mib);
+    return mib * 1024 * 1024;
+}
+
 /* -------------------------------------------------------------------------- a new sandbox */
 
 static int table_make_folders(int folder_fd, struct err *err)
@@ -86,12 +93,13 @@ static int table_agent_image(struct supervisor *supervisor, const char *agent_na
     return 0;
 }
 
-int table_create(struct supervisor *supervisor, const char *name, struct sandbox **ret,
-                 struct err *err)
+int table_create(struct supervisor *supervisor, const char *name, const char *agent,
+                 struct sandbox **ret, struct err *err)
 {
-    struct meta meta = {.created_ms = clock_unix_ms()};
+    int64_t now = clock_unix_ms();
+    struct meta meta = {.created_ms = now, .stopped_ms = now, .settings = SETTINGS_INIT};
     snprintf(meta.name, sizeof(meta.name), "%s", name);
-    snprintf(meta.agent, sizeof(meta.agent), "%s", supervisor->config->default_agent);
+    snprintf(meta.agent, sizeof(meta.agent), "%s", agent);
     int result = state_check_room(supervisor, err);
     if (result == 0)
         result = table_agent_image(supervisor, meta.agent, meta.image, err);
@@ -131,6 +139,7 @@ static int table_discard(struct sandbox *sandbox, struct err *err)
         at = &(*at)->next;
     *at = sandbox->next;
     close(sandbox->folder_fd);
+    settings_free(&sandbox->meta.settings);
     trash_empty(supervisor);
     return 0;
 }
@@ -151,6 +160,7 @@ static void op_free(struct op *op)
 {
     if (op->fd >= 0)
         close(op->fd);
+    settings_put_free(op->put);
     free(op);
 }
 
@@ -168,7 +178,7 @@ static bool op_needs_instance(const struct op *op)
 static bool queue_has_end(const struct sandbox *sandbox)
 {
     for (const struct op *op = sandbox->queue; op; op = op->next)
-        if (!op_needs_instance(op))
+        if (op->kind == OP_STOP || op->kind == OP_REMOVE)
             return true;
     return false;
 }
@@ -279,6 +289,105 @@ static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op
     return OP_GONE;
 }
 
+/* What an instance has from its start on. */
+static bool set_needs_stop(const struct sandbox *sandbox, const struct settings *fresh)
+{
+    const struct settings *old = &sandbox->meta.settings;
+    return fresh->memory_mib != old->memory_mib || fresh->cpu_millis != old->cpu_millis ||
+           fresh->pids != old->pids || fresh->env.len != old->env.len ||
+           (old->env.len && memcmp(fresh->env.data, old->env.data, old->env.len) != 0);
+}
+
+/* Why the sandbox may not be set now, or 0. */
+static int set_check(const struct sandbox *sandbox, const struct settings_put *put,
+                     const char *agent, const char *image, struct err *err)
+{
+    const struct meta *meta = &sandbox->meta;
+    if (put->is_only_new && !sandbox->is_new)
+        return err_set(err, ENOTUNIQ, "There is a sandbox %s already", meta->name);
+    if (meta->task == TASK_RUNNING || sandbox->task_number)
+        return err_set(err, EBUSY, "A task is running: wait for its end, or cancel it");
+    if (meta->was_started && strcmp(image, meta->image) != 0)
+        return err_set(err, EBUSY,
+                       "%s was started with the image %s, and the agent %s needs %s: what was "
+                       "installed in it lies on its image. Remove it, or make another sandbox",
+                       meta->name, meta->image, agent, image);
+    if ((sandbox->runs || sandbox->foreign_runs || sandbox->base_jail) &&
+        set_needs_stop(sandbox, &put->settings))
+        return err_set(err, EBUSY,
+                       "A program is running in it, and other limits or another environment need "
+                       "a new start: wait for its end, or stop the sandbox");
+    return 0;
+}
+
+/* The record on disk comes first: what it cannot keep is not in force. */
+static int set_apply(struct sandbox *sandbox, struct settings_put *put, const char *agent,
+                     const char *image, struct err *err)
+{
+    struct meta fresh = sandbox->meta;
+    snprintf(fresh.agent, sizeof(fresh.agent), "%s", agent);
+    snprintf(fresh.image, sizeof(fresh.image), "%s", image);
+    fresh.settings = put->settings;
+    int result = meta_write(sandbox->folder_fd, &fresh, err);
+    if (result < 0)
+        return result;
+    put->settings = sandbox->meta.settings; /* to be freed */
+    sandbox->meta = fresh;
+    egress_set_policy(sandbox->supervisor, sandbox);
+    return 0;
+}
+
+static void set_refuse(struct supervisor *supervisor, struct reply reply, int result,
+                       const char *why)
+{
+    if (result == -EINVAL)
+        reply_status(supervisor, reply, IPC_STATUS_BAD_REQUEST, "%s", why);
+    else if (result == -ENOTUNIQ)
+        reply_status(supervisor, reply, IPC_STATUS_EXISTS, "%s", why);
+    else if (result == -EBUSY)
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s", why);
+    else
+        reply_failure(supervisor, reply, result, why);
+}
+
+static void set_answer(struct sandbox *sandbox, struct reply reply, bool is_new)
+{
+    struct err err = {0};
+    struct msg_document body = {.is_new = is_new};
+    cleanup_fd int document = document_sandbox(sandbox, &err);
+    if (document < 0)
+        reply_failure(sandbox->supervisor, reply, document, err.message);
+    else
+        reply_send(sandbox->supervisor, reply, IPC_DOCUMENT, &body, &document, 1);
+}
+
+static enum op_step op_begin_set(struct sandbox *sandbox, const struct op *op)
+{
+    struct settings_put *put = op->put;
+    const char *agent = put->agent[0] ? put->agent : sandbox->meta.agent;
+    char image[LIMIT_NAME_BYTES + 1] = "";
+    struct err err = {0};
+    int result = settings_check(sandbox->supervisor, agent, &put->settings, image, &err);
+    if (result == 0)
+        result = set_check(sandbox, put, agent, image, &err);
+    bool must_stop = sandbox->state != SANDBOX_STOPPED && set_needs_stop(sandbox, &put->settings);
+    if (result == 0 && must_stop) {
+        instance_stop(sandbox);
+        return OP_WAITS;
+    }
+    bool is_new = sandbox->is_new;
+    if (result == 0)
+        result = set_apply(sandbox, put, agent, image, &err);
+    if (result < 0) {
+        set_refuse(sandbox->supervisor, op->reply, result, err.message);
+        return OP_DONE;
+    }
+    sandbox->is_new = false;
+    log_info("sandbox=%s is %s", sandbox->meta.name, is_new ? "made and set" : "set");
+    set_answer(sandbox, op->reply, is_new);
+    return OP_DONE;
+}
+
 static enum op_step op_begin(struct sandbox *sandbox, const struct op *op)
 {
     switch (op->kind) {
@@ -290,6 +399,8 @@ static enum op_step op_begin(struct sandbox *sandbox, const struct op *op)
         return op_begin_stop(sandbox, op);
     case OP_REMOVE:
         return op_begin_remove(sandbox, op);
+    case OP_SET:
+        return op_begin_set(sandbox, op);
     }
     return OP_DONE;
 }
@@ -333,6 +444,22 @@ void table_refuse_starts(struct sandbox *sandbox, const char *why)
     }
 }
 
+/* A sandbox for a PUT: only when it may have what is asked. */
+static struct sandbox *table_missing_set(struct supervisor *supervisor, const char *name,
+                                         const struct op *op)
+{
+    struct sandbox *sandbox = NULL;
+    struct err err = {0};
+    char image[LIMIT_NAME_BYTES + 1];
+    const char *agent = op->put->agent[0] ? op->put->agent : supervisor->config->default_agent;
+    int result = settings_check(supervisor, agent, &op->put->settings, image, &err);
+    if (result == 0)
+        result = table_create(supervisor, name, agent, &sandbox, &err);
+    if (result < 0)
+        set_refuse(supervisor, op->reply, result, err.message);
+    return sandbox;
+}
+
 /* What an operation on a name means that is not in the table. Returns the sandbox to go on with. */
 static struct sandbox *table_missing(struct supervisor *supervisor, const char *name,
                                      const struct op *op)
@@ -342,7 +469,7 @@ static struct sandbox *table_missing(struct supervisor *supervisor, const char *
     int result;
     switch (op->kind) {
     case OP_EXEC:
-        result = table_create(supervisor, name, &sandbox, &err);
+        result = table_create(supervisor, name, supervisor->config->default_agent, &sandbox, &err);
         if (result < 0) {
             log_error("sandbox=%s %s", name, err.message);
             /* a recipe that is not there or not right: the user can go on only if told */
@@ -352,6 +479,9 @@ static struct sandbox *table_missing(struct supervisor *supervisor, const char *
         break;
     case OP_TASK:
         reply_status(supervisor, op->reply, IPC_STATUS_CONFLICT, "Clone a repository first");
+        break;
+    case OP_SET:
+        sandbox = table_missing_set(supervisor, name, op);
         break;
     case OP_STOP:
     case OP_REMOVE:
@@ -369,6 +499,7 @@ void table_submit(struct supervisor *supervisor, const char *name, const struct 
     if (!sandbox) {
         if (from->fd >= 0)
             close(from->fd);
+        settings_put_free(from->put);
         return;
     }
     struct op *op = must_alloc(sizeof(*op));

@@ -14,13 +14,14 @@
 
 #include "sandbox/instance.h"
 #include "supervisor/meta.h"
+#include "supervisor/settings.h"
 #include "supervisor/supervisor.h"
 
 #define SANDBOX_LISTENERS 4
 
 enum sandbox_state { SANDBOX_STOPPED, SANDBOX_STARTING, SANDBOX_RUNNING, SANDBOX_STOPPING };
 
-enum op_kind { OP_EXEC, OP_TASK, OP_STOP, OP_REMOVE };
+enum op_kind { OP_EXEC, OP_TASK, OP_STOP, OP_REMOVE, OP_SET };
 
 struct op {
     struct op *next;
@@ -29,6 +30,7 @@ struct op {
     int fd; /* exec: the spec; task: the prompt; else -1 */
     uint32_t user;
     bool is_clone;
+    struct settings_put *put; /* set: what; owned */
 };
 
 /* A program that init runs for an EXEC. */
@@ -89,10 +91,10 @@ const char *document_state_name(enum sandbox_state state);
 struct sandbox *table_find(struct supervisor *supervisor, const char *name);
 /* Puts a sandbox into the table; takes folder_fd. */
 struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd);
-/* Makes the folder of a new sandbox with the default agent; its record is made by its first start,
- * once. */
-int table_create(struct supervisor *supervisor, const char *name, struct sandbox **ret,
-                 struct err *err);
+/* Makes the folder of a new sandbox with the agent and its image; its record is made by its first
+ * start, or when it is set. */
+int table_create(struct supervisor *supervisor, const char *name, const char *agent,
+                 struct sandbox **ret, struct err *err);
 
 /* Puts the operation at the end of the queue of `name` and begins what can begin. An exec makes
  * the sandbox when there is none. Takes op's descriptor. */
@@ -109,6 +111,8 @@ void table_tell_silent(const struct sandbox *sandbox, struct reply reply);
 
 /* Writes meta.json; logs when that fails. */
 int table_save(struct sandbox *sandbox);
+/* The memory that an instance may have; 0: no limit. */
+int64_t table_memory_bytes(const struct sandbox *sandbox);
 static inline void table_touch(struct sandbox *sandbox)
 {
     sandbox->activity_ms = clock_monotonic_ms();

@@ -92,8 +92,7 @@ static int tasks_send(struct sandbox *sandbox, int spec, int prompt, struct err 
         sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, "task", &group, err);
     if (result < 0)
         return result;
-    struct msg_init_task body = {.memory_limit =
-                                     sandbox->supervisor->config->memory_mib * 1024 * 1024};
+    struct msg_init_task body = {.memory_limit = table_memory_bytes(sandbox)};
     int fds[5] = {spec, prompt, group.procs_fd, group.kill_fd, group.oom_fd};
     size_t count = 2;
     while (count < ARRAY_LEN(fds) && fds[count] >= 0)
@@ -223,7 +222,7 @@ static void tasks_fill_state(struct sandbox *sandbox, struct msg_task_state *ret
     *ret = (struct msg_task_state){.state = (int32_t)sandbox->meta.task};
     IPC_SET_TEXT(ret->name, sandbox->meta.name);
     IPC_SET_TEXT(ret->agent, sandbox->meta.agent);
-    IPC_SET_TEXT(ret->hint, egress_hint(supervisor));
+    IPC_SET_TEXT(ret->hint, egress_hint(supervisor, sandbox->meta.settings.policy));
     if (supervisor_read_agent(supervisor, sandbox->meta.agent, &agent, NULL) == 0)
         IPC_SET_TEXT(ret->adapter, agent_adapter(agent));
     else

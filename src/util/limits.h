@@ -44,6 +44,23 @@
 /* Why a rule is inactive: it may name several things. */
 #define LIMIT_POLICY_REASON_BYTES 1024
 
+/* What a client sets of a sandbox. Its environment is given to each program inside, beside the
+ * agent's own: far below what execve(2) takes. */
+#define LIMIT_ENV 64
+#define LIMIT_ENV_NAME_BYTES 128
+#define LIMIT_ENV_VALUE_BYTES 4096
+#define LIMIT_ENV_BYTES (32 * 1024)
+/* Labels: all are in the list of sandboxes. Name and value are as in Kubernetes. */
+#define LIMIT_LABELS 32
+#define LIMIT_LABEL_PREFIX_BYTES 253
+#define LIMIT_LABELS_BYTES (4 * 1024)
+/* Labels that one list of sandboxes asks for. */
+#define LIMIT_LABEL_FILTERS 8
+/* The least that an instance can be limited to: init and a shell. */
+#define LIMIT_LEAST_MEMORY_MIB 16
+#define LIMIT_LEAST_CPU_MILLIS 10
+#define LIMIT_LEAST_PIDS 16
+
 /* API bodies that are JSON; a prompt has its own. */
 #define LIMIT_API_JSON_BYTES (512 * 1024)
 /* Request line and headers of an API request. */
@@ -168,6 +185,8 @@
 
 /* Files of a policy's folder, and secrets that one policy names; a secret is a token or a key. */
 #define LIMIT_POLICY_FILES 64
+/* Reloads of the policy that clients wait for at once. */
+#define LIMIT_POLICY_RELOADS 16
 #define LIMIT_POLICY_SECRETS 256
 #define LIMIT_SECRET_BYTES (16 * 1024)
 /* A connection without a byte for so long is ended, where the supervisor says nothing else. */

@@ -126,7 +126,7 @@ class Supervisor:
         fds = [listener(kind, port) for kind, port in
                ((socket.SOCK_STREAM, 80), (socket.SOCK_STREAM, 443), (socket.SOCK_STREAM, 53),
                 (socket.SOCK_DGRAM, 53))]
-        self.send("SANDBOX_ATTACH", struct.pack("=64s40s", b"agent-1", b"boot"), fds)
+        self.send("SANDBOX_ATTACH", struct.pack("=64s40s64s", b"agent-1", b"boot", b""), fds)
         for fd in fds:
             os.close(fd)
 
@@ -136,6 +136,7 @@ class Supervisor:
         ident, body = self.receive("SECRET_GET")
         assert body.rstrip(b"\0") == b"TOKEN", body
         self.send("SECRET", struct.pack("=I", 0), [memfd(TOKEN.encode() + b"\n", seal=True)], ident)
+        assert self.receive("POLICY_STATE")[1].startswith(b"p\0")
         ident, body = self.receive("POLICY_LOADED")
         ok, inactive, reason = struct.unpack("=iI2048s", body)
         assert (ident, ok, inactive) == (5, 1, 0), reason

@@ -65,8 +65,9 @@ void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, in
     egress_sandbox_add_conn(sandbox, conn);
     char text[256];
     const struct secret *secret = egress_secret(egress, "TOKEN");
+    const struct policy *policy = egress_policy_of(sandbox);
     snprintf(text, sizeof(text), "%s %d %s %s\n", egress_sandbox_name(sandbox), is_tls,
-             egress->policy ? policy_rule_name(policy_rule_at(egress->policy, 0)) : "none",
+             policy ? policy_rule_name(policy_rule_at(policy, 0)) : "none",
              secret ? secret->data : "none");
     assert(send(fd, text, strlen(text), MSG_NOSIGNAL) > 0);
     uv_poll_start(&conn->poll, UV_READABLE, conn_readable);
@@ -110,7 +111,7 @@ static void expect(enum ipc_type type, struct ipc_message *ret)
     struct pollfd wait = {.fd = sock, .events = POLLIN};
     assert(poll(&wait, 1, WAIT_MS) == 1);
     assert(ipc_recv(sock, IPC_SUPERVISOR, IPC_EGRESS, ret, &err) == 1);
-    assert(ret->header.type == type);
+    assert(type == IPC_NONE || ret->header.type == type);
 }
 
 static void send_start(void)
@@ -226,15 +227,21 @@ static void expect_greeting(int port, const char *wanted)
 
 /* ------------------------------------------------------------------------ policies */
 
-static void send_policy(const char *text, uint64_t id)
+static void send_file(const char *name, const char *text)
 {
     struct err err;
     struct msg_policy_file file = {0};
-    struct msg_policy_load load = {0};
-    IPC_SET_TEXT(file.name, "test.json");
-    IPC_SET_TEXT(load.name, "test.json");
+    IPC_SET_TEXT(file.name, name);
     cleanup_fd int fd = fd_sealed("policy", text, strlen(text), &err);
     assert(ipc_send(sock, IPC_POLICY_FILE, 0, &file, &fd, 1, &err) == 0);
+}
+
+static void send_policy(const char *text, uint64_t id)
+{
+    struct err err;
+    struct msg_policy_load load = {0};
+    IPC_SET_TEXT(load.name, "test.json");
+    send_file("test.json", text);
     assert(ipc_send(sock, IPC_POLICY_LOAD, id, &load, NULL, 0, &err) == 0);
 }
 
@@ -253,10 +260,21 @@ static void give_secret(const char *name, const char *text)
     assert(ipc_send(sock, IPC_SECRET, message.header.id, NULL, &fd, 1, &err) == 0);
 }
 
+static struct msg_policy_state states[4]; /* those that the last load told */
+static size_t state_count;
+
+/* A load that is taken tells of each policy first. */
 static struct msg_policy_loaded loaded(uint64_t id)
 {
     cleanup_ipc_message struct ipc_message message = {0};
-    expect(IPC_POLICY_LOADED, &message);
+    for (state_count = 0;; state_count++) {
+        expect(IPC_NONE, &message);
+        if (message.header.type != IPC_POLICY_STATE)
+            break;
+        assert(state_count < 4);
+        states[state_count] = *IPC_BODY(&message, msg_policy_state);
+    }
+    assert(message.header.type == IPC_POLICY_LOADED);
     assert(message.header.id == id);
     return *IPC_BODY(&message, msg_policy_loaded);
 }
@@ -316,6 +334,59 @@ static void test_a_newer_load_replaces_one_that_waits(void)
     answer = loaded(21);
     assert(answer.ok && answer.inactive == 0);
     expect_greeting(ports[0], "agent-1 0 first new\n");
+}
+
+static const struct msg_policy_state *state_of(const char *name)
+{
+    for (size_t i = 0; i < state_count; i++)
+        if (strcmp(states[i].name, name) == 0)
+            return &states[i];
+    return NULL;
+}
+
+/* Puts it under the policy; nothing answers that, so new connections tell when it is so. */
+static void put_under(const char *policy, const char *wanted)
+{
+    struct err err;
+    struct msg_sandbox_attach body = {0};
+    IPC_SET_TEXT(body.name, "agent-1");
+    IPC_SET_TEXT(body.policy, policy);
+    assert(ipc_send(sock, IPC_SANDBOX_POLICY, 0, &body, NULL, 0, &err) == 0);
+    for (const char *text = ""; strcmp(text, wanted) != 0;) {
+        cleanup_fd int fd = dial(ports[0]);
+        text = fd >= 0 ? greeting(fd, WAIT_MS) : NULL;
+        assert(text);
+    }
+}
+
+#define MAIN_POLICY "{\"rules\": [{\"name\": \"main\", \"host\": \"a.test\"}]}"
+#define OTHER_POLICY "{\"rules\": [{\"name\": \"other\", \"host\": \"b.test\"}]}"
+
+/* Another policy of the folder: taken, refused, gone. What is not there is never replaced by the
+ * main one. */
+static void test_a_sandbox_may_be_under_another_policy_of_the_folder(void)
+{
+    send_file("other.json", OTHER_POLICY);
+    send_file("No_Name.json", OTHER_POLICY);
+    send_policy(MAIN_POLICY, 30);
+    assert(loaded(30).ok && state_count == 2);
+    assert(state_of("other")->is_in_force && state_of("test")->rules == 1);
+    put_under("other", "agent-1 0 other none\n");
+
+    send_file("other.json", "{\"rules\": 1}");
+    send_policy(MAIN_POLICY, 31);
+    assert(loaded(31).ok && state_of("other")->is_refused && state_of("other")->is_in_force);
+    assert(strncmp(state_of("other")->text, "other.json:1:", 13) == 0);
+    expect_greeting(ports[0], "agent-1 0 other none\n");
+
+    send_policy(MAIN_POLICY, 32);
+    assert(loaded(32).ok && !state_of("other"));
+    expect_greeting(ports[0], "agent-1 0 none none\n");
+    put_under("", "agent-1 0 main none\n");
+
+    send_policy(with_token, 33);
+    give_secret("TOKEN", "new");
+    assert(loaded(33).ok);
 }
 
 /* ------------------------------------------------------------------------ sandboxes */
@@ -412,6 +483,7 @@ int main(void)
     test_a_bad_policy_leaves_the_one_in_force();
     test_a_missing_secret_makes_a_rule_inactive();
     test_a_newer_load_replaces_one_that_waits();
+    test_a_sandbox_may_be_under_another_policy_of_the_folder();
     test_dns_works_on_sockets_of_ipv4();
     test_a_detached_sandbox_is_served_no_more();
     test_an_attach_replaces_the_instance_before();

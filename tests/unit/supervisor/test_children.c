@@ -13,6 +13,7 @@
 #include "supervisor/children.h"
 #include "supervisor/spawn.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 #include "util/log.h"
 
 #define CHILD_ID 1879048193

@@ -126,9 +126,46 @@ static void test_meta_comes_back(int dir)
     assert(back.lease.pid == 0);
 }
 
+static void test_settings_come_back_with_meta(int dir)
+{
+    struct meta meta = {.name = "a-1",
+                        .agent = "claude",
+                        .image = "img",
+                        .stopped_ms = 5,
+                        .was_started = true,
+                        .settings = SETTINGS_INIT};
+    struct settings *settings = &meta.settings;
+    struct meta back;
+    snprintf(settings->policy, sizeof(settings->policy), "strict");
+    settings->memory_mib = 512;
+    settings->cpu_millis = 1250;
+    settings->pids = 99;
+    assert(settings_add(&settings->env, "A", "\xc3\xa9=\n1") == 0);
+    assert(settings_add(&settings->labels, "x.test/team", "") == 0);
+    assert(meta_write(dir, &meta, NULL) == 0 && meta_read(dir, "a-1", &back, NULL) == 0);
+    assert(back.was_started && back.stopped_ms == 5);
+    assert(strcmp(back.settings.policy, "strict") == 0 && back.settings.memory_mib == 512);
+    assert(back.settings.cpu_millis == 1250 && back.settings.pids == 99);
+    assert(settings_have(&back.settings.env, "A=\xc3\xa9=\n1"));
+    assert(settings_have(&back.settings.labels, "x.test/team="));
+    settings_free(&meta.settings);
+    settings_free(&back.settings);
+}
+
+/* What a Paddock without settings wrote. */
+static void test_meta_of_the_first_schema_is_read(void)
+{
+    static const char old[] = "{\"schema\": 1, \"name\": \"a\", \"agent\": \"b\", "
+                              "\"image\": \"c\", \"created_ms\": 7, \"task\": \"none\"}";
+    struct meta meta;
+    struct err err = {0};
+    assert(meta_parse("a", old, sizeof(old) - 1, &meta, &err) == 0);
+    assert(meta.was_started && meta.settings.labels.len == 0 && !meta.settings.policy[0]);
+}
+
 static void test_meta_of_a_newer_schema_is_refused(void)
 {
-    static const char newer[] = "{\"schema\": 2, \"name\": \"a\"}";
+    static const char newer[] = "{\"schema\": 3, \"name\": \"a\"}";
     struct meta meta;
     struct err err = {0};
     assert(meta_parse("a", newer, sizeof(newer) - 1, &meta, &err) == -EPROTONOSUPPORT);
@@ -179,6 +216,8 @@ int main(void)
     test_refusals_name_the_place();
     test_variables_of_the_environment_come_second();
     test_meta_comes_back(dir);
+    test_settings_come_back_with_meta(dir);
+    test_meta_of_the_first_schema_is_read();
     test_meta_of_a_newer_schema_is_refused();
     test_secrets_leave_the_environment(path, dir);
     static const char *const files[] = {"meta.json", "OPEN", "SHUT", "LINK"};

@@ -58,6 +58,8 @@ static void next(int sock, enum ipc_peer self, enum ipc_type type, struct ipc_me
     if (result != 1 || ret->header.type != type)
         fprintf(stderr, "wanted %s, got %s\n", ipc_type_name(type),
                 result == 1 ? ipc_type_name(ret->header.type) : "nothing");
+    if (result == 1 && ret->header.type != type && ret->header.type == IPC_STATUS)
+        fprintf(stderr, "%s\n", IPC_BODY(ret, msg_status)->text);
     assert(result == 1 && ret->header.type == type);
 }
 
@@ -417,6 +419,77 @@ static void test_too_many_diffs_at_once_are_refused(void)
     remove_sandbox("diffs");
 }
 
+/* A PUT, its lists packed behind one another. */
+static uint64_t ask_put(const char *name, const char *agent, const char *env, bool only_new)
+{
+    struct msg_sandbox_put body = {.is_only_new = only_new};
+    size_t len = strlen(env);
+    IPC_SET_TEXT(body.name, name);
+    IPC_SET_TEXT(body.agent, agent);
+    body.env_bytes = (uint32_t)(len ? len + 1 : 0);
+    cleanup_fd int fd = fd_sealed("settings", env, body.env_bytes, NULL);
+    return ask(IPC_SANDBOX_PUT, &body, fd);
+}
+
+static void expect_document(uint64_t id, bool is_new)
+{
+    cleanup_ipc_message struct ipc_message message;
+    next(t.api, IPC_API, IPC_DOCUMENT, &message);
+    assert(message.header.id == id && message.fd_count == 1);
+    assert(IPC_BODY(&message, msg_document)->is_new == is_new);
+}
+
+static void test_a_put_makes_a_sandbox_or_sets_it_and_is_the_same_twice(void)
+{
+    expect_document(ask_put("set", "fake", "A=1", true), true);
+    assert(read_meta("set").settings.env.len == 4 && !read_meta("set").was_started);
+    expect_document(ask_put("set", "", "A=1", false), false);
+    expect_status(ask_put("set", "", "A=1", true), IPC_STATUS_EXISTS,
+                  "There is a sandbox set already");
+    expect_status(ask_put("set", "fakd", "", false), IPC_STATUS_BAD_REQUEST,
+                  "There is no agent fakd: did you mean fake? There are: fake, other");
+    expect_document(ask_put("set", "other", "", false), false);
+    assert(strcmp(read_meta("set").image, "lies-on-it") == 0 &&
+           read_meta("set").settings.env.len == 0);
+    expect_document(ask_put("set", "fake", "", false), false);
+
+    /* another environment needs a new start, the same one none */
+    uint64_t id = ask_exec("set", false);
+    struct fake_instance *init = init_gets_ready("set");
+    uint64_t number = init_starts(init, IPC_INIT_EXEC);
+    expect(IPC_RUN_STARTED, id, 2);
+    expect_document(ask_put("set", "fake", "", false), false);
+    expect_status(ask_put("set", "fake", "A=2", false), IPC_STATUS_CONFLICT,
+                  "A program is running in it, and other limits or another environment need a new "
+                  "start: wait for its end, or stop the sandbox");
+    init_ends(init, IPC_INIT_EXEC_ENDED, number);
+    expect(IPC_RUN_ENDED, id, 0);
+    expect_status(ask_put("set", "other", "", false), IPC_STATUS_CONFLICT,
+                  "set was started with the image fake, and the agent other needs lies-on-it: what "
+                  "was installed in it lies on its image. Remove it, or make another sandbox");
+    id = ask_put("set", "fake", "A=2", false);
+    init_stops(init, false);
+    expect_document(id, false);
+    assert(table_find(&t.supervisor, "set")->state == SANDBOX_STOPPED);
+    assert(read_meta("set").was_started && read_meta("set").stopped_ms > 0);
+    remove_sandbox("set");
+    expect_status(ask_put("none", "nobody", "", false), IPC_STATUS_BAD_REQUEST,
+                  "There is no agent nobody. There are: fake, other");
+    assert(!table_find(&t.supervisor, "none") && !exists("none", ""));
+}
+
+/* A start that fails discards what it made, and not what a PUT made. */
+static void test_a_sandbox_that_was_put_outlives_a_failed_start(void)
+{
+    expect_document(ask_put("kept", "other", "", false), true);
+    uint64_t id = ask_exec("kept", false);
+    cleanup_ipc_message struct ipc_message message;
+    next(t.api, IPC_API, IPC_STATUS, &message); /* there is no such image */
+    assert(message.header.id == id);
+    assert(table_find(&t.supervisor, "kept"));
+    remove_sandbox("kept");
+}
+
 static void test_unknown_names_are_not_made(void)
 {
     expect(IPC_TASK_STATE, ask_name(IPC_TASK_GET, "nobody"), 0);
@@ -493,10 +566,13 @@ static void set_up(void)
     supervisor->recipes_fd = supervisor->state_fd;
     supervisor->ca_pem = BUF_INIT(100);
     assert(buf_append_string(&supervisor->ca_pem, "pem") == 0);
-    static const char *const folders[] = {"fake", "images", "images/fake", "images/fake/rootfs"};
+    static const char *const folders[] = {"fake", "other", "images", "images/fake",
+                                          "images/fake/rootfs"};
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         assert(mkdirat(supervisor->state_fd, folders[i], 0700) == 0);
     write_file("fake/agent.json", agent);
+    write_file("other/agent.json", "{\"image\": \"lies-on-it\", \"command\": [\"a\", \"${PROMPT}\"], "
+                                   "\"outcome\": \"exit-code\"}");
     write_file("images/fake/image.json",
                "{\"schema\":1,\"name\":\"fake\",\"digest\":\"0\",\"built\":1,\"size_bytes\":1}");
     assert(ipc_pair(pair, &err) == 0);
@@ -531,6 +607,8 @@ int main(void)
     test_too_many_diffs_at_once_are_refused();
     test_groups_that_empty_late_are_removed();
     test_trash_that_cannot_be_removed_holds_up_no_other();
+    test_a_put_makes_a_sandbox_or_sets_it_and_is_the_same_twice();
+    test_a_sandbox_that_was_put_outlives_a_failed_start();
     test_unknown_names_are_not_made();
     test_what_a_dead_supervisor_left();
     test_a_newer_record_is_refused();

@@ -1,0 +1,200 @@
+/* What clients set of sandboxes, and which ones they list; see request.h. Runs in api on foreign
+ * bytes. What only the supervisor knows (agents, policies, the daemon's limits) is checked there.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "api/request.h"
+#include "http/router.h"
+#include "ipc/ipc.h"
+#include "util/cleanup.h"
+#include "util/name.h"
+#include "json/json.h"
+
+#define REQUEST_PUT                                                                                \
+    "Send {\"agent\": \"AGENT\", \"policy\": \"POLICY\", \"limits\": {\"memory_mib\": 1024, "      \
+    "\"cpus\": 1.5, \"pids\": 256}, \"env\": {\"NAME\": \"VALUE\"}, \"labels\": {\"NAME\": "       \
+    "\"VALUE\"}}, each of which may be left out"
+#define REQUEST_LIST                                                                               \
+    "The query may have state=stopped, starting, running or stopping, and label=NAME=VALUE or "    \
+    "label=NAME, up to 8 times"
+#define REQUEST_LIMIT_MAX (1LL << 40)
+#define REQUEST_CPUS_MAX 65536.0
+#define REQUEST_LABEL_BYTES 512
+
+static int put_refuse(struct err *err)
+{
+    return err_set(err, EINVAL, "%s", REQUEST_PUT);
+}
+
+static int put_name(const struct json *value, const char *key, char ret[MSG_NAME], struct err *err)
+{
+    const char *name = json_text(value);
+    if (!name || !name_is_valid(name, strlen(name)))
+        return err_set(err, EINVAL,
+                       "\"%s\" must be a name: 1-63 lowercase letters, digits or "
+                       "hyphens, with no hyphen at either end",
+                       key);
+    memcpy(ret, name, strlen(name) + 1);
+    return 0;
+}
+
+static int put_limit(const struct json *value, const char *key, int64_t *ret, struct err *err)
+{
+    int64_t number = json_integer(value);
+    if (json_type(value) != JSON_INTEGER || number < 1 || number > REQUEST_LIMIT_MAX)
+        return err_set(err, EINVAL, "limits.%s must be a whole number above 0", key);
+    *ret = number;
+    return 0;
+}
+
+static int put_cpus(const struct json *value, int64_t *ret, struct err *err)
+{
+    double cpus = json_real(value);
+    bool is_number = json_type(value) == JSON_INTEGER || json_type(value) == JSON_REAL;
+    if (!is_number || !(cpus >= 0.001 && cpus <= REQUEST_CPUS_MAX))
+        return err_set(err, EINVAL, "limits.cpus must be a number above 0, as 1.5");
+    *ret = (int64_t)(cpus * 1000 + 0.5);
+    return 0;
+}
+
+static int put_limits(const struct json *limits, struct msg_sandbox_put *ret, struct err *err)
+{
+    if (json_type(limits) != JSON_OBJECT)
+        return put_refuse(err);
+    for (size_t i = 0; i < json_count(limits); i++) {
+        const char *key = json_key_at(limits, i);
+        const struct json *value = json_at(limits, i);
+        int r;
+        if (strcmp(key, "memory_mib") == 0)
+            r = put_limit(value, key, &ret->memory_mib, err);
+        else if (strcmp(key, "pids") == 0)
+            r = put_limit(value, key, &ret->pids, err);
+        else if (strcmp(key, "cpus") == 0)
+            r = put_cpus(value, &ret->cpu_millis, err);
+        else
+            r = err_set(err, EINVAL, "limits may have memory_mib, cpus and pids");
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static int put_list(const struct json *object, enum settings_list kind, struct buf *ret,
+                    struct err *err)
+{
+    const char *key = kind == SETTINGS_ENV ? "env" : "labels";
+    size_t most = kind == SETTINGS_ENV ? LIMIT_ENV : LIMIT_LABELS;
+    if (json_type(object) != JSON_OBJECT)
+        return put_refuse(err);
+    if (json_count(object) > most)
+        return err_set(err, EINVAL, "\"%s\" may have at most %zu members", key, most);
+    for (size_t i = 0; i < json_count(object); i++) {
+        const char *name = json_key_at(object, i);
+        const char *value = json_text(json_at(object, i));
+        const char *why = value ? settings_refusal(kind, name, value)
+                                : "must have a text without NUL as its value";
+        if (why)
+            return err_set(err, EINVAL, "%s: \"%.80s\" %s", key, name, why);
+        if (settings_add(ret, name, value) < 0)
+            return err_set(err, EINVAL, "\"%s\" is over %zu bytes in all", key, ret->max);
+    }
+    return 0;
+}
+
+static int put_member(const char *key, const struct json *value, struct msg_sandbox_put *ret,
+                      struct settings *lists, struct err *err)
+{
+    if (strcmp(key, "agent") == 0)
+        return put_name(value, key, ret->agent, err);
+    if (strcmp(key, "policy") == 0)
+        return put_name(value, key, ret->policy, err);
+    if (strcmp(key, "limits") == 0)
+        return put_limits(value, ret, err);
+    if (strcmp(key, "env") == 0)
+        return put_list(value, SETTINGS_ENV, &lists->env, err);
+    if (strcmp(key, "labels") == 0)
+        return put_list(value, SETTINGS_LABELS, &lists->labels, err);
+    return put_refuse(err);
+}
+
+int request_sandbox_put(const char *data, size_t len, struct msg_sandbox_put *ret,
+                        struct buf *ret_lists, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    cleanup_settings struct settings lists = SETTINGS_INIT;
+    struct msg_sandbox_put put = {0};
+    struct err ignored;
+    if (len &&
+        (json_parse(data, len, JSON_STRICT, &json, &ignored) < 0 || json_type(json) != JSON_OBJECT))
+        return put_refuse(err);
+    for (size_t i = 0; i < json_count(json); i++) {
+        int r = put_member(json_key_at(json, i), json_at(json, i), &put, &lists, err);
+        if (r < 0)
+            return r;
+    }
+    put.env_bytes = (uint32_t)lists.env.len;
+    put.label_bytes = (uint32_t)lists.labels.len;
+    if (buf_append(ret_lists, lists.env.data, lists.env.len) < 0 ||
+        buf_append(ret_lists, lists.labels.data, lists.labels.len) < 0)
+        return err_set(err, ENOMEM, "out of memory");
+    *ret = put;
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------- the list */
+
+static bool list_state(const char *value, uint32_t *ret)
+{
+    static const char *const states[] = {"stopped", "starting", "running", "stopping"};
+    for (uint32_t i = 0; i < ARRAY_LEN(states); i++) {
+        if (strcmp(value, states[i]) != 0)
+            continue;
+        bool is_first = *ret == 0;
+        *ret = i + 1; /* the order of enum sandbox_state */
+        return is_first;
+    }
+    return false;
+}
+
+/* "NAME=VALUE" or "NAME", by the same rules as a label that is set. */
+static bool list_label(const char *value, size_t *used, struct msg_sandbox_list *ret)
+{
+    char name[REQUEST_LABEL_BYTES + 1];
+    const char *equals = strchr(value, '=');
+    size_t len = strlen(value);
+    size_t name_len = equals ? (size_t)(equals - value) : len;
+    if (len > REQUEST_LABEL_BYTES || ret->label_count == LIMIT_LABEL_FILTERS)
+        return false;
+    memcpy(name, value, name_len);
+    name[name_len] = '\0';
+    if (settings_refusal(SETTINGS_LABELS, name, equals ? equals + 1 : "") ||
+        len >= sizeof(ret->labels) - *used)
+        return false;
+    memcpy(ret->labels + *used, value, len + 1);
+    *used += len + 1;
+    ret->label_count++;
+    return true;
+}
+
+int request_sandbox_list(const char *query, size_t len, struct msg_sandbox_list *ret,
+                         struct err *err)
+{
+    cleanup_buf struct buf name = BUF_INIT(REQUEST_LABEL_BYTES);
+    cleanup_buf struct buf value = BUF_INIT(REQUEST_LABEL_BYTES);
+    struct msg_sandbox_list list = {0};
+    size_t used = 0;
+    int r;
+    while ((r = http_query_next(&query, &len, &name, &value)) == 1) {
+        bool is_state = strcmp(buf_text(&name), "state") == 0;
+        bool is_label = strcmp(buf_text(&name), "label") == 0;
+        if (!(is_state && list_state(buf_text(&value), &list.state)) &&
+            !(is_label && list_label(buf_text(&value), &used, &list)))
+            return err_set(err, EINVAL, "%s", REQUEST_LIST);
+    }
+    if (r < 0)
+        return err_set(err, EINVAL, "%s", REQUEST_LIST);
+    *ret = list;
+    return 0;
+}

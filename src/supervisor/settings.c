@@ -1,0 +1,219 @@
+/* Settings of sandboxes; see settings.h. What clients send was checked by api; it is checked again
+ * here, together with what only the supervisor knows: agents, policies, the configuration's
+ * limits. */
+#include "supervisor/settings.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "agent/agent.h"
+#include "supervisor/table.h"
+#include "util/cleanup.h"
+#include "util/name.h"
+#include "util/near.h"
+
+void settings_put_free(struct settings_put *put)
+{
+    if (!put)
+        return;
+    settings_free(&put->settings);
+    free(put);
+}
+
+/* ----------------------------------------------------------------------------------- JSON */
+
+static void settings_write_list(struct json_writer *writer, const char *key, const struct buf *list)
+{
+    if (!list->len)
+        return;
+    json_write_key(writer, key);
+    json_write_object_begin(writer);
+    for (const char *text = NULL; (text = settings_next(list, text));) {
+        const char *equals = strchr(text, '=');
+        json_write_bytes(writer, text, (size_t)(equals - text));
+        json_write_string(writer, equals + 1);
+    }
+    json_write_object_end(writer);
+}
+
+void settings_write(struct json_writer *writer, const struct settings *settings, bool with_env)
+{
+    if (settings->policy[0])
+        json_write_pair_string(writer, "policy", settings->policy);
+    if (settings->memory_mib || settings->cpu_millis || settings->pids) {
+        json_write_key(writer, "limits");
+        json_write_object_begin(writer);
+        if (settings->memory_mib)
+            json_write_pair_integer(writer, "memory_mib", settings->memory_mib);
+        if (settings->cpu_millis) {
+            json_write_key(writer, "cpus");
+            json_write_thousandths(writer, settings->cpu_millis);
+        }
+        if (settings->pids)
+            json_write_pair_integer(writer, "pids", settings->pids);
+        json_write_object_end(writer);
+    }
+    if (with_env)
+        settings_write_list(writer, "env", &settings->env);
+    settings_write_list(writer, "labels", &settings->labels);
+}
+
+static bool settings_read_list(const struct json *object, enum settings_list kind, struct buf *ret)
+{
+    for (size_t i = 0; i < json_count(object); i++) {
+        const char *value = json_text(json_at(object, i));
+        if (!value || settings_add(ret, json_key_at(object, i), value) < 0)
+            return false;
+    }
+    return settings_list_is_valid(kind, ret);
+}
+
+bool settings_read(const struct json *object, struct settings *ret)
+{
+    struct settings settings = SETTINGS_INIT;
+    const struct json *limits = json_get(object, "limits");
+    const struct json *policy = json_get(object, "policy");
+    const char *name = policy ? json_text(policy) : "";
+    bool is_good = name && strlen(name) < sizeof(settings.policy) &&
+                   (!policy || name_is_valid(name, strlen(name)));
+    if (is_good)
+        memcpy(settings.policy, name, strlen(name) + 1);
+    settings.memory_mib = json_integer(json_get(limits, "memory_mib"));
+    settings.cpu_millis = (int64_t)(json_real(json_get(limits, "cpus")) * 1000 + 0.5);
+    settings.pids = json_integer(json_get(limits, "pids"));
+    is_good = is_good && settings.memory_mib >= 0 && settings.cpu_millis >= 0 &&
+              settings.pids >= 0 &&
+              settings_read_list(json_get(object, "env"), SETTINGS_ENV, &settings.env) &&
+              settings_read_list(json_get(object, "labels"), SETTINGS_LABELS, &settings.labels);
+    if (is_good)
+        *ret = settings;
+    else
+        settings_free(&settings);
+    return is_good;
+}
+
+/* --------------------------------------------------------------------------------- checks */
+
+int64_t settings_limit(int64_t own, int64_t of_config)
+{
+    return own && (!of_config || own < of_config) ? own : of_config;
+}
+
+/* "; there are: a, b", as far as there is room. */
+struct settings_names {
+    struct near near;
+    char list[512];
+};
+
+static void settings_offer(struct settings_names *names, const char *name)
+{
+    size_t len = strlen(names->list);
+    near_consider(&names->near, name);
+    if (len + strlen(name) + 3 < sizeof(names->list))
+        snprintf(names->list + len, sizeof(names->list) - len, "%s%s", len ? ", " : "", name);
+}
+
+static int settings_refuse_name(const char *kind, const struct settings_names *names,
+                                const char *more, struct err *err)
+{
+    const char *best = names->near.best;
+    return err_set(err, EINVAL, "There is no %s %s%s%s%s There are: %s%s", kind, names->near.word,
+                   best ? ": did you mean " : ".", best ? best : "", best ? "?" : "",
+                   names->list[0] ? names->list : "none", more);
+}
+
+static int settings_refuse_agent(const struct supervisor *supervisor, const char *agent,
+                                 struct err *err)
+{
+    struct settings_names names = {.near = {.word = agent}};
+    char known[64][LIMIT_NAME_BYTES + 1];
+    size_t count = 0;
+    int fd = supervisor->recipes_fd < 0
+                 ? -1
+                 : openat(supervisor->recipes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    for (const struct dirent *entry; dir && count < ARRAY_LEN(known) && (entry = readdir(dir));) {
+        char path[sizeof(entry->d_name) + 16];
+        snprintf(path, sizeof(path), "%s/agent.json", entry->d_name);
+        if (!name_is_valid(entry->d_name, strlen(entry->d_name)) ||
+            faccessat(supervisor->recipes_fd, path, F_OK, 0) < 0)
+            continue;
+        snprintf(known[count], sizeof(known[count]), "%.63s", entry->d_name);
+        settings_offer(&names, known[count++]);
+    }
+    if (dir)
+        closedir(dir);
+    return settings_refuse_name("agent", &names, "", err);
+}
+
+static int settings_check_agent(struct supervisor *supervisor, const char *name,
+                                char ret_image[LIMIT_NAME_BYTES + 1], struct err *err)
+{
+    struct agent *agent = NULL;
+    int result = supervisor_read_agent(supervisor, name, &agent, err);
+    if (result == -ENOENT)
+        return settings_refuse_agent(supervisor, name, err);
+    if (result < 0)
+        return result == -EINVAL ? -EAGAIN : result; /* its recipe is wrong, not the request */
+    snprintf(ret_image, LIMIT_NAME_BYTES + 1, "%s", agent_image(agent));
+    agent_free(agent);
+    return 0;
+}
+
+static int settings_check_policy(const struct supervisor *supervisor, const char *name,
+                                 struct err *err)
+{
+    struct settings_names names = {.near = {.word = name}};
+    if (!name[0])
+        return 0;
+    if (!supervisor->policy.is_loaded)
+        return err_set(err, EAGAIN, "The policies are not read yet%s%s",
+                       supervisor->policy.text[0] ? ": " : "", supervisor->policy.text);
+    for (size_t i = 0; i < supervisor->named_count; i++) {
+        const struct msg_policy_state *named = &supervisor->named[i];
+        if (strcmp(named->name, name) == 0 && named->is_in_force)
+            return 0;
+        if (strcmp(named->name, name) == 0)
+            return err_set(err, EINVAL, "The policy %s is refused: %s", name, named->text);
+        settings_offer(&names, named->name);
+    }
+    return settings_refuse_name("policy", &names,
+                                ". A file that is new is read with `paddock policy reload`", err);
+}
+
+/* `unit` of the value: 1000 for thousandths. */
+static int settings_check_limit(const char *name, int64_t value, int64_t least, int64_t most,
+                                int unit, struct err *err)
+{
+    if (!value || (value >= least && (!most || value <= most)))
+        return 0;
+    double low = (double)least / unit;
+    if (!most)
+        return err_set(err, EINVAL, "limits.%s must be at least %g", name, low);
+    return err_set(err, EINVAL,
+                   "limits.%s must be from %g to %g, which is limits.%s of the daemon's "
+                   "configuration",
+                   name, low, (double)most / unit, name);
+}
+
+int settings_check(struct supervisor *supervisor, const char *agent,
+                   const struct settings *settings, char ret_image[LIMIT_NAME_BYTES + 1],
+                   struct err *err)
+{
+    const struct config *config = supervisor->config;
+    int result = settings_check_agent(supervisor, agent, ret_image, err);
+    if (result == 0)
+        result = settings_check_limit("memory_mib", settings->memory_mib, LIMIT_LEAST_MEMORY_MIB,
+                                      config->memory_mib, 1, err);
+    if (result == 0)
+        result = settings_check_limit("cpus", settings->cpu_millis, LIMIT_LEAST_CPU_MILLIS,
+                                      config->cpu_millis, 1000, err);
+    if (result == 0)
+        result =
+            settings_check_limit("pids", settings->pids, LIMIT_LEAST_PIDS, config->pids, 1, err);
+    return result < 0 ? result : settings_check_policy(supervisor, settings->policy, err);
+}

@@ -1,0 +1,276 @@
+"""What clients set of a sandbox with PUT, which ones they list, and under which policy each is."""
+import json
+import os
+import pathlib
+
+import pytest
+
+import harness
+
+
+@pytest.fixture(scope="module")
+def box_daemon(make_daemon):
+    daemon = make_daemon(default_agent="sh", start=False,
+                         limits={"memory_mib": 2048, "cpus": 2, "pids": 512},
+                         agents={"elsewhere": {"image": "elsewhere", "command": ["x", "${PROMPT}"],
+                                               "outcome": "exit-code"}})
+    closed = pathlib.Path(daemon.config["policy"]).with_name("closed.json")
+    closed.write_text('{"rules": []}')
+    daemon.start()
+    harness.wait_for(lambda: daemon.get("/healthz").json["policy"], 30, "the policies")
+    return daemon
+
+
+FORKS = """my @made; for (1..100) { my $pid = fork; last unless defined $pid;
+if (!$pid) { sleep 60; exit } push @made, $pid } print scalar @made; kill 9, @made"""
+
+
+def forks(sandbox):
+    """How many of 100 processes there may be at once, beside perl."""
+    return int(sandbox.exec("/usr/bin/perl", "-e", FORKS)["stdout"])
+
+
+def put(daemon, name, body=None, **headers):
+    return daemon.call("PUT", f"/sandboxes/{name}", body if body is not None else {}, headers)
+
+
+def test_what_is_put_is_shown_and_holds_inside(box_daemon):
+    body = {"agent": "sh", "policy": "closed",
+            "limits": {"memory_mib": 256, "cpus": 0.5, "pids": 100},
+            "env": {"TEAM": "réd\n", "PATH": "/opt/own:/usr/bin:/bin"},
+            "labels": {"team": "red", "example.org/stage": "a_b.c"}}
+    answer = put(box_daemon, "set", body)
+    assert answer.status == 201, answer
+    shown = box_daemon.get("/sandboxes/set").json
+    assert answer.json == {**shown, "lastActivity": answer.json["lastActivity"]}
+    for key, value in body.items():
+        assert shown[key] == value, (key, shown)
+    assert shown["state"] == "stopped" and shown["stopped"] >= shown["created"]
+    again = put(box_daemon, "set", body)
+    assert again.status == 200 and again.json["created"] == shown["created"]
+    sandbox = box_daemon.sandbox("set")
+    found = sandbox.sh("echo $TEAM; echo $PATH; echo $HOME; cat /proc/self/cgroup")["stdout"].split("\n")
+    assert found[:3] == ["réd", "/opt/own:/usr/bin:/bin", "/home/agent"], found
+    assert sandbox.sh("echo $TEAM", user="root")["stdout"] == "réd\n"
+    state = sandbox.meta()
+    assert state["schema"] == 2 and state["limits"] == body["limits"]
+    assert 50 < forks(sandbox) < 100
+    box_daemon.stop()
+    box_daemon.start()
+    after = box_daemon.get("/sandboxes/set").json
+    assert {key: after[key] for key in body} == body
+    sandbox.remove()
+
+
+def test_a_put_replaces_everything_but_the_agent(box_daemon):
+    put(box_daemon, "whole", {"env": {"A": "1"}, "labels": {"a": "b"}, "limits": {"pids": 50}})
+    answer = put(box_daemon, "whole")
+    assert answer.status == 200 and answer.json["agent"] == "sh", answer
+    assert not {"env", "labels", "limits", "policy"} & set(answer.json)
+    assert put(box_daemon, "whole", **{"If-None-Match": "*"}).status == 412
+    assert put(box_daemon, "whole", **{"If-None-Match": '"x"'}).status == 400
+    box_daemon.sandbox("whole").remove()
+    assert put(box_daemon, "whole", **{"If-None-Match": "*"}).status == 201
+    box_daemon.sandbox("whole").remove()
+
+
+@pytest.mark.parametrize("body, text", [
+    ("{", "Send {"), ([], "Send {"), ({"agnt": "sh"}, "Send {"), ({"agent": "A"}, '"agent" must be a name'),
+    ({"agent": "hs"}, "There is no agent hs: did you mean sh? There are: "),
+    ({"agent": "nobody-at-all"}, "There is no agent nobody-at-all. There are: "),
+    ({"policy": "clsoed"}, "There is no policy clsoed: did you mean closed? There are: "),
+    ({"policy": "../x"}, '"policy" must be a name'),
+    ({"policy": {"rules": []}}, '"policy" must be a name'),
+    ({"limits": {"memory_mib": 2049}}, "limits.memory_mib must be from 16 to 2048"),
+    ({"limits": {"memory_mib": 15}}, "limits.memory_mib must be from 16 to 2048"),
+    ({"limits": {"cpus": 2.001}}, "limits.cpus must be from 0.01 to 2"),
+    ({"limits": {"pids": 513}}, "limits.pids must be from 16 to 512"),
+    ({"limits": {"pids": 0}}, "limits.pids must be a whole number above 0"),
+    ({"limits": {"pids": -1}}, "limits.pids must be a whole number above 0"),
+    ({"limits": {"cpus": "2"}}, "limits.cpus must be a number"),
+    ({"limits": {"disk": 1}}, "limits may have memory_mib, cpus and pids"),
+    ({"env": {"1A": ""}}, 'env: "1A" is not a name of a variable'),
+    ({"env": {"HOME": "/"}}, 'env: "HOME" is set by Paddock itself'),
+    ({"env": {"SSL_CERT_FILE": "/"}}, 'env: "SSL_CERT_FILE" is set by Paddock itself'),
+    ({"env": {"PADDOCK_X": "1"}}, 'env: "PADDOCK_X" is reserved for Paddock'),
+    ({"env": {"A": 1}}, 'env: "A" must have a text'),
+    ({"env": {"A": "x" * 4097}}, 'env: "A" has a value that is too long'),
+    ({"env": {f"A{i}": "x" * 4096 for i in range(8)}}, '"env" is over 32768 bytes in all'),
+    ({"env": {f"A{i}": "" for i in range(65)}}, '"env" may have at most 64 members'),
+    ({"labels": {"-a": "b"}}, 'labels: "-a" is not a label'),
+    ({"labels": {"a/b/c": "b"}}, "is not a label"),
+    ({"labels": {"a": "b c"}}, 'labels: "a" has a value that is none of a label'),
+    ({"labels": {"a": "x" * 64}}, "has a value that is none of a label"),
+    ({"labels": {f"a{i}": "" for i in range(33)}}, '"labels" may have at most 32 members'),
+])
+def test_what_may_not_be_set_is_refused_and_nothing_is_made(box_daemon, body, text):
+    answer = put(box_daemon, "refused", body)
+    assert answer.status == 400 and text in answer.text, answer
+    assert box_daemon.get("/sandboxes/refused").status == 404
+
+
+def test_not_while_a_task_runs_and_no_other_image_under_what_was_installed(box_daemon):
+    sandbox = box_daemon.sandbox("busy")
+    assert sandbox.clone().status == 200
+    assert sandbox.start_task("read x < <(sleep 60)").status == 202
+    answer = put(box_daemon, "busy", {"labels": {"a": "b"}})
+    assert answer.status == 409 and "A task is running" in answer.text
+    assert box_daemon.call("DELETE", f"{sandbox.path}/task").status == 200
+    assert put(box_daemon, "busy", {"labels": {"a": "b"}}).status == 200
+    answer = put(box_daemon, "busy", {"agent": "elsewhere"})
+    assert answer.status == 409 and "started with the image claude" in answer.text, answer
+    boot = box_daemon.get("/sandboxes/busy").json["bootId"]
+    assert put(box_daemon, "busy", {"env": {"NEW": "yes"}}).status == 200
+    assert box_daemon.get("/sandboxes/busy").json["state"] == "stopped"  # its next start has it
+    assert sandbox.run_task("echo $NEW")["result"] == "yes\n"
+    assert box_daemon.get("/sandboxes/busy").json["bootId"] != boot
+    sandbox.remove()
+    # before its first start it may have any image
+    assert put(box_daemon, "busy", {"agent": "elsewhere"}).status == 201
+    assert put(box_daemon, "busy", {"agent": "sh"}).json["image"] == "claude"
+    sandbox.remove()
+
+
+def test_a_sandbox_has_the_lower_of_its_own_limit_and_the_daemons(box_daemon):
+    sandbox = box_daemon.sandbox("small")
+    put(box_daemon, "small", {"limits": {"memory_mib": 64, "pids": 400}})
+    assert sandbox.clone().status == 200
+    state = sandbox.run_task("exec tail /dev/zero")
+    assert state["state"] == "failed" and "64 MiB" in state["error"], state
+    assert forks(sandbox) == 100
+    assert box_daemon.post(f"{sandbox.path}/stop").status == 204
+    box_daemon.stop()
+    box_daemon.config["limits"]["pids"] = 50  # since then
+    box_daemon.start()
+    try:
+        assert forks(sandbox) < 50
+    finally:
+        box_daemon.config["limits"]["pids"] = 512
+        box_daemon.stop()
+        box_daemon.start()
+        sandbox.remove()
+
+
+def test_lists_are_filtered_by_labels_and_state(box_daemon):
+    names = {"l-1": {"team": "red", "stage": "a"}, "l-2": {"team": "red"}, "l-3": {"team": "blue"}}
+    for name, labels in names.items():
+        assert put(box_daemon, name, {"labels": labels}).status == 201
+    assert box_daemon.sandbox("l-2").exec("/bin/true")["exitCode"] == 0
+
+    def listed(query):
+        return [s["name"] for s in box_daemon.get(f"/sandboxes?{query}").json
+                if s["name"].startswith("l-")]
+    try:
+        assert listed("label=team=red") == ["l-1", "l-2"]
+        assert listed("label=team%3Dred&label=stage=a") == ["l-1"]
+        assert listed("label=stage") == ["l-1"] and listed("label=stage=b") == []
+        assert listed("state=running") == ["l-2"] and listed("state=stopped") == ["l-1", "l-3"]
+        assert listed("state=stopped&label=team=red") == ["l-1"]
+        for query in ("state=none", "state=stopped&state=running", "label=", "label=a=b=c", "x=1",
+                      "label=-a", "&".join(["label=a"] * 9), "label=%zz"):
+            answer = box_daemon.get(f"/sandboxes?{query}")
+            assert answer.status == 400 and "state=stopped" in answer.text, (query, answer)
+        table = box_daemon.cli("ls", "--label", "team=red", "--state", "running").stdout.decode()
+        assert table.split("\n")[1].split()[:2] == ["l-2", "running"] and len(table.split("\n")) == 3
+    finally:
+        for name in names:
+            box_daemon.sandbox(name).remove()
+
+
+# ---------------------------------------------------------------------------------- policies
+
+
+def reaches_github(sandbox):
+    answer = sandbox.request("github.com", b"GET /octocat/Hello-World/info/refs?service=git-upload-pack "
+                             b"HTTP/1.1\r\nHost: github.com\r\nConnection: close\r\n\r\n")
+    return int(answer.split()[1])
+
+
+def test_a_sandbox_is_under_the_policy_it_was_put_under_from_the_next_request_on(box_daemon):
+    sandbox = box_daemon.sandbox("under")
+    put(box_daemon, "under", {"policy": "closed"})
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+    assert reaches_github(sandbox) == 403
+    boot = box_daemon.get("/sandboxes/under").json["bootId"]
+    put(box_daemon, "under")
+    assert reaches_github(sandbox) == 200
+    put(box_daemon, "under", {"policy": "closed"})
+    assert reaches_github(sandbox) == 403
+    assert box_daemon.get("/sandboxes/under").json["bootId"] == boot, "no new start was needed"
+    egress = box_daemon.pid_of("paddock-egress")
+    os.kill(egress, 9)  # the next one is told
+    harness.wait_for(lambda: box_daemon.pid_of("paddock-egress") not in (None, egress)
+                     and box_daemon.get("/healthz").json["policy"], 30, "a new egress")
+    assert reaches_github(sandbox) == 403
+    sandbox.remove()
+
+
+def test_a_reload_is_answered_with_what_came_of_it(box_daemon):
+    main = pathlib.Path(box_daemon.config["policy"])
+    other = main.with_name("other.json")
+    good, sandbox = main.read_text(), box_daemon.sandbox("reload")
+    listed = {p["name"]: p for p in box_daemon.get("/policies").json}
+    assert listed["test"]["default"] and listed["test"]["inForce"] and not listed["closed"]["default"]
+    other.write_text('{"rules": []}')
+    assert put(box_daemon, "reload", {"policy": "other"}).status == 400  # not read yet
+    try:
+        assert "other" in box_daemon.cli("policy", "reload").stdout.decode()
+        assert put(box_daemon, "reload", {"policy": "other"}).status == 201
+        assert sandbox.exec("/bin/true")["exitCode"] == 0
+        assert reaches_github(sandbox) == 403
+        other.write_text(good)
+        assert box_daemon.post("/policies/reload").status == 200
+        assert reaches_github(sandbox) == 200  # from the next request on
+
+        other.write_text('{\n  "rules": 1 }')
+        answer = box_daemon.post("/policies/reload")
+        state = {p["name"]: p for p in answer.json}["other"]
+        assert state["inForce"] and state["error"].startswith("other.json:2:"), state
+        assert state["sandboxes"] == 1 and reaches_github(sandbox) == 200
+        result = box_daemon.cli("policy", "reload", check=False)
+        assert result.returncode == 1 and b"other.json:2:" in result.stderr, result
+
+        main.write_text('{ "rules": [\n {"hots": "x"} ] }')
+        answer = box_daemon.post("/policies/reload")
+        assert answer.status == 409 and answer.text.startswith("test.json:2:"), answer
+        assert 'did you mean "host"?' in answer.text
+        result = box_daemon.cli("policy", "reload", check=False)
+        assert result.returncode == 1 and b"test.json:2:" in result.stderr
+        put(box_daemon, "reload")
+        assert reaches_github(sandbox) == 200  # the one in force stayed
+        main.rename(main.with_name("away"))
+        assert "there is no such file" in box_daemon.post("/policies/reload").text
+        main.with_name("away").rename(main)
+    finally:
+        main.write_text(good)
+        other.unlink()
+        assert box_daemon.post("/policies/reload").status == 200
+        sandbox.remove()
+
+
+# ------------------------------------------------------------------------- the command line
+
+
+def test_the_command_line_creates_and_sets(box_daemon):
+    made = box_daemon.cli("create", "by-cli", "--agent", "sh", "--policy", "closed", "--memory", "128",
+                          "--cpus", "0.5", "--pids", "64", "--env", "A=b c", "--env", "Q=\"", "--label",
+                          "team=red", "--label", "x=")
+    assert made.stdout == b""
+    shown = box_daemon.get("/sandboxes/by-cli").json
+    assert shown["limits"] == {"memory_mib": 128, "cpus": 0.5, "pids": 64}
+    assert shown["env"] == {"A": "b c", "Q": '"'} and shown["labels"] == {"team": "red", "x": ""}
+    again = box_daemon.cli("create", "by-cli", check=False)
+    assert again.returncode == 1 and b"already" in again.stderr and b"paddock set" in again.stderr
+    box_daemon.cli("set", "by-cli", "--env", "A-", "--label", "team=blue", "--memory", "256",
+                   "--policy", "")
+    shown = box_daemon.get("/sandboxes/by-cli").json
+    assert shown["limits"] == {"memory_mib": 256, "cpus": 0.5, "pids": 64} and "policy" not in shown
+    assert shown["env"] == {"Q": '"'} and shown["labels"] == {"team": "blue", "x": ""}
+    assert json.loads(box_daemon.cli("set", "by-cli", "--json", "--pids", "99").stdout)["limits"]["pids"] == 99
+    assert box_daemon.cli("set", "nobody", "--pids", "99", check=False).returncode == 1
+    assert box_daemon.get("/sandboxes/nobody").status == 404
+    for wrong in (["--env", "A"], ["--memory", "1g"], ["--cpus", "x"], ["--label", "=b"]):
+        assert box_daemon.cli("set", "by-cli", *wrong, check=False).returncode == 2, wrong
+    refused = box_daemon.cli("create", "by-cli-2", "--agent", "hs", check=False)
+    assert refused.returncode == 1 and b"did you mean sh?" in refused.stderr
+    box_daemon.sandbox("by-cli").remove()
