@@ -23,7 +23,7 @@
     "of "                                                                                          \
     "which may be left out; the seconds are 1 to 315360000"
 #define REQUEST_LOG "The query may have from=OFFSET, follow=1 and stream=stdout or stream=stderr"
-#define REQUEST_DIFF "The query may have against=index, head or a revision, and renames=1"
+#define REQUEST_DIFF "The query may have against=index, head or a revision, renames=1 and binary=1"
 #define REQUEST_QUERY_BYTES 512
 #define REQUEST_REF_BYTES 255
 
@@ -296,10 +296,13 @@ int request_log(const char *query, size_t len, struct request_log *ret, struct e
 
 static bool request_diff_parameter(const char *name, const char *value, struct msg_diff *ret)
 {
-    bool renames = false;
-    if (strcmp(name, "renames") == 0) {
-        bool is_flag = request_flag(value, &renames);
-        ret->renames = renames;
+    bool is_set = false;
+    uint32_t *flag = strcmp(name, "renames") == 0  ? &ret->renames
+                     : strcmp(name, "binary") == 0 ? &ret->binary
+                                                   : NULL;
+    if (flag) {
+        bool is_flag = request_flag(value, &is_set);
+        *flag = is_set;
         return is_flag;
     }
     if (strcmp(name, "against") != 0 || !request_is_word(value, sizeof(ret->revision) - 1))

@@ -140,7 +140,7 @@ int cli_append_filters(const struct cli *cli, struct buf *path);
 
 /* cmd_diff.c: the changes of the sandbox that is the first argument, as they come, with the options
  * of `diff`. */
-enum cli_exit cli_diff(const struct cli *cli,
+enum cli_exit cli_diff(const struct cli *cli, bool is_binary,
                        void (*on_data)(void *ctx, const char *data, size_t len), void *ctx,
                        struct err *err);
 

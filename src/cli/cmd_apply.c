@@ -200,7 +200,7 @@ enum cli_exit cmd_apply(struct cli *cli, struct err *err)
         return cli_fail(err, CLI_FAILED, "a temporary file in $TMPDIR: %s", strerror(errno));
     enum cli_exit status = find_work_tree(&tree, err);
     if (status == CLI_OK)
-        status = cli_diff(cli, on_patch, tree.patch, err);
+        status = cli_diff(cli, true, on_patch, tree.patch, err);
     if (status != CLI_OK)
         return status;
     if (fflush(tree.patch) != 0 || ferror(tree.patch))

@@ -19,10 +19,11 @@ static bool escape_query(const char *text, char *ret, size_t size)
     return true;
 }
 
-enum cli_exit cli_diff(const struct cli *cli,
+enum cli_exit cli_diff(const struct cli *cli, bool is_binary,
                        void (*on_data)(void *ctx, const char *data, size_t len), void *ctx,
                        struct err *err)
 {
+    char query[3 * REVISION_MAX + 64];
     char path[4 * REVISION_MAX + 128];
     char revision[3 * REVISION_MAX + 1] = "";
     cleanup_reply struct cli_reply reply = {0};
@@ -30,11 +31,11 @@ enum cli_exit cli_diff(const struct cli *cli,
     const char *against = cli->values[OPTION_AGAINST];
     if (against && !escape_query(against, revision, sizeof(revision)))
         return cli_fail(err, CLI_USAGE, "a revision has at most %d bytes", REVISION_MAX);
-    snprintf(path, sizeof(path), "/sandboxes/%s/diff%s%s%s%s", cli->args[0],
-             against || cli->values[OPTION_RENAMES] ? "?" : "", against ? "against=" : "", revision,
-             !cli->values[OPTION_RENAMES] ? ""
-             : against                    ? "&renames=1"
-                                          : "renames=1");
+    snprintf(query, sizeof(query), "%s%s%s%s", against ? "&against=" : "", revision,
+             cli->values[OPTION_RENAMES] ? "&renames=1" : "", is_binary ? "&binary=1" : "");
+    if (query[0])
+        query[0] = '?';
+    snprintf(path, sizeof(path), "/sandboxes/%s/diff%s", cli->args[0], query);
     struct cli_request request = {.method = "GET", .path = path, .stream = on_data, .ctx = ctx};
     enum cli_exit status = cli_call(cli, &request, &reply, err);
     if (status != CLI_OK || (reply.status >= 200 && reply.status < 300))
@@ -57,7 +58,7 @@ enum cli_exit cmd_diff(struct cli *cli, struct err *err)
 {
     struct cli_writer writer = {.out = stdout,
                                 .json_key = cli->values[OPTION_JSON] ? "diff" : NULL};
-    enum cli_exit status = cli_diff(cli, on_diff, &writer, err);
+    enum cli_exit status = cli_diff(cli, cli->values[OPTION_BINARY] != NULL, on_diff, &writer, err);
     cli_writer_end(&writer, status == CLI_OK);
     return status;
 }

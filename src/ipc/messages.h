@@ -128,6 +128,7 @@ struct msg_diff {
     char name[MSG_NAME];
     uint32_t against; /* DIFF_* */
     uint32_t renames;
+    uint32_t binary;    /* as git-apply(1) needs it */
     char revision[256]; /* of DIFF_REVISION */
 };
 

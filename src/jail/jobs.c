@@ -23,24 +23,26 @@ static int parse_diff(int argc, const char *const *argv, struct repo_diff_option
                       struct err *err)
 {
     size_t against = 0;
-    if (argc < 2 || argc > 3)
-        return err_set(err, EINVAL, "usage: diff AGAINST RENAMES [REVISION]");
+    if (argc < 3 || argc > 4)
+        return err_set(err, EINVAL, "usage: diff AGAINST RENAMES BINARY [REVISION]");
     while (against < ARRAY_LEN(against_names) && strcmp(argv[0], against_names[against]) != 0)
         against++;
     if (against == ARRAY_LEN(against_names))
         return err_set(err, EINVAL, "diff: AGAINST is clone, index, head or revision");
-    if (strcmp(argv[1], "0") != 0 && strcmp(argv[1], "1") != 0)
-        return err_set(err, EINVAL, "diff: RENAMES is 0 or 1");
-    if ((against == REPO_REVISION) != (argc == 3))
+    for (int i = 1; i < 3; i++)
+        if (strcmp(argv[i], "0") != 0 && strcmp(argv[i], "1") != 0)
+            return err_set(err, EINVAL, "diff: RENAMES and BINARY are 0 or 1");
+    if ((against == REPO_REVISION) != (argc == 4))
         return err_set(err, EINVAL, "diff: a REVISION belongs to revision, and to nothing else");
-    if (argc == 3 && (argv[2][0] == '\0' || strlen(argv[2]) > LIMIT_REVISION_BYTES))
+    if (argc == 4 && (argv[3][0] == '\0' || strlen(argv[3]) > LIMIT_REVISION_BYTES))
         return err_set(err, EINVAL, "diff: REVISION is empty or too long");
     *ret = (struct repo_diff_options){
         .workspace = REPOSITORY,
         .base_git = BASE_GIT,
         .against = (enum repo_against)against,
-        .revision = argc == 3 ? argv[2] : NULL,
+        .revision = argc == 4 ? argv[3] : NULL,
         .renames = argv[1][0] == '1',
+        .binary = argv[2][0] == '1',
     };
     return 0;
 }

@@ -58,12 +58,16 @@ static int relay(const struct git_process *process, struct output *output, struc
 }
 
 /* `object` NULL: the index. */
-static int print_diff(const struct repo_view *view, const char *object, bool renames,
-                      struct output *output, struct err *err)
+static int print_diff(const struct repo_diff_options *options, const struct repo_view *view,
+                      const char *object, struct output *output, struct err *err)
 {
-    const char *args[8] = {"diff", "--no-ext-diff", "--no-textconv",
-                           renames ? "--find-renames" : "--no-renames"};
+    const char *args[10] = {"diff", "--no-ext-diff", "--no-textconv",
+                            options->renames ? "--find-renames" : "--no-renames"};
     size_t n = 4;
+    if (options->binary) {
+        args[n++] = "--binary";
+        args[n++] = "--full-index";
+    }
     if (object)
         args[n++] = object;
     args[n++] = "--";
@@ -153,7 +157,7 @@ static int try_diff(const struct repo_diff_options *options, struct output *outp
     if (r == 0)
         r = repo_view_submodules(&scratch, view, err);
     if (r == 0)
-        r = print_diff(view, is_index ? NULL : object.data, options->renames, output, err);
+        r = print_diff(options, view, is_index ? NULL : object.data, output, err);
     return r;
 }
 

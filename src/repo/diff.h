@@ -18,6 +18,7 @@ struct repo_diff_options {
     enum repo_against against;
     const char *revision; /* of REPO_REVISION */
     bool renames;
+    bool binary; /* binary files in full, and full names of objects, as git-apply(1) needs them */
 };
 
 /* Prints the diff to `out_fd`, streamed. Errors: -ENOENT no repository (message for the user),

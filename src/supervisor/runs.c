@@ -363,6 +363,7 @@ static int diff_job(struct sandbox *sandbox, struct diff_run *run, const struct 
                                 "diff",
                                 against[diff->against],
                                 diff->renames ? "1" : "0",
+                                diff->binary ? "1" : "0",
                                 diff->against == DIFF_REVISION ? revision : NULL,
                                 NULL};
     struct jail_job job = {.kind = SANDBOX_JAIL_JOB,

@@ -156,6 +156,9 @@ def git(folder, *arguments, **options):
                           cwd=folder, check=True, stdout=subprocess.PIPE, **options).stdout
 
 
+PICTURE = bytes(reversed(range(256)))
+
+
 @pytest.fixture
 def work_tree(tmp_path):
     """A clone with a file of forty lines, and the text of a change of its line 20 and a new file."""
@@ -164,13 +167,15 @@ def work_tree(tmp_path):
     git(tree, "init", "-q")
     (tree / "file").write_text("".join(f"{i}\n" for i in range(40)))
     (tree / "sub" / "other").write_text("other\n")
+    (tree / "picture").write_bytes(bytes(range(256)))
     git(tree, "add", "-A")
     git(tree, "commit", "-qm", "one")
     changed = (tree / "file").read_text().replace("20\n", "twenty\n")
     (tree / "file").write_text(changed)
     (tree / "new").write_text("new\n")
+    (tree / "picture").write_bytes(PICTURE)
     git(tree, "add", "-AN")
-    patch = git(tree, "diff")
+    patch = git(tree, "diff", "--binary", "--full-index")
     git(tree, "rm", "-q", "--cached", "new")
     (tree / "new").unlink()
     git(tree, "checkout", "-q", ".")
@@ -187,10 +192,11 @@ def snapshot(tree):
 @pytest.mark.parametrize("below", [".", "sub"])
 def test_apply(daemon, work_tree, below):
     tree, patch = work_tree
-    daemon.on("GET", "/sandboxes/a/diff", (200, patch))
+    daemon.on("GET", "/sandboxes/a/diff?binary=1", (200, patch))
     result = daemon.run("apply", "a", cwd=tree / below)
     assert result.returncode == 0, result
     assert "twenty\n" in (tree / "file").read_text() and (tree / "new").read_text() == "new\n"
+    assert (tree / "picture").read_bytes() == PICTURE
     assert not git(tree, "diff", "--cached")
 
 
@@ -199,7 +205,7 @@ def test_apply_merges_where_the_tree_has_moved_on(daemon, work_tree):
     moved = (tree / "file").read_text().replace("18\n", "eighteen\n")
     (tree / "file").write_text(moved)
     git(tree, "commit", "-qam", "two")
-    daemon.on("GET", "/sandboxes/a/diff", (200, patch))
+    daemon.on("GET", "/sandboxes/a/diff?binary=1", (200, patch))
     result = daemon.run("apply", "a", cwd=tree)
     assert result.returncode == 0, result
     assert (tree / "file").read_text() == moved.replace("20\n", "twenty\n")
@@ -227,7 +233,7 @@ def test_apply_changes_nothing_when_it_cannot_change_all(daemon, work_tree, faul
         patch += OUTSIDE % (path, path, path)
     answer = {"cut": (200, [patch, None]),
               "502": (502, {"exitCode": 128, "stdout": "", "stderr": "no repository"})}
-    daemon.on("GET", "/sandboxes/a/diff", answer.get(fault, (200, patch)))
+    daemon.on("GET", "/sandboxes/a/diff?binary=1", answer.get(fault, (200, patch)))
     before = snapshot(tree)
     result = daemon.run("apply", "a", cwd=tree)
     assert result.returncode == (4 if fault == "cut" else 1), result
@@ -237,7 +243,7 @@ def test_apply_changes_nothing_when_it_cannot_change_all(daemon, work_tree, faul
 
 
 def test_apply_wants_a_work_tree_and_something_to_apply(daemon, tmp_path, work_tree):
-    daemon.on("GET", "/sandboxes/a/diff", (200, ""))
+    daemon.on("GET", "/sandboxes/a/diff?binary=1", (200, ""))
     result = daemon.run("apply", "a", cwd=tmp_path)
     assert result.returncode == 1 and b"stand in a git work tree" in result.stderr, result
     assert not daemon.asked

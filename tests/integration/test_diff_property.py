@@ -90,12 +90,12 @@ class Sandbox:
         self.has_base = True
         self.commit = git(self.repo, "rev-parse", "-q", "--verify", "HEAD", check=False).decode().strip()
 
-    def diff(self, against="clone", renames=False, revision=None):
-        run = self.job("diff", against, str(int(renames)), *([revision] if revision else []))
+    def diff(self, against="clone", renames=False, revision=None, binary=False):
+        run = self.job("diff", against, str(int(renames)), str(int(binary)), *([revision] if revision else []))
         assert run.returncode == 0, run.stderr
         return run.stdout
 
-    def reference(self, revision, renames=False):
+    def reference(self, revision, renames=False, binary=False):
         """revision None: against the index."""
         index = self.folder / "index"
         index.unlink(missing_ok=True)
@@ -108,7 +108,7 @@ class Sandbox:
         git(self.repo, "add", "-N", "--ignore-errors", "--pathspec-from-file=-", "--pathspec-file-nul",
             data=names, check=False, **use)
         return git(self.repo, "diff", "--find-renames" if renames else "--no-renames", "--no-ext-diff",
-                   "--no-textconv", *([revision] if revision else []), "--", **use)
+                   "--no-textconv", *(["--binary", "--full-index"] if binary else []), *([revision] if revision else []), "--", **use)
 
     def rebuild(self, index, revision, use):
         """The index has what the commit has and what the agent added, and nothing else of the agent's:
@@ -226,20 +226,24 @@ def test_every_kind_of_change(cloned):
     assert renamed == cloned.reference(cloned.commit, renames=True)
     assert b"rename from moved\nrename to moved-to" in renamed
     assert cloned.diff("index") == cloned.reference(None)
+    full = cloned.diff(binary=True)
+    assert full == cloned.reference(cloned.commit, binary=True)
+    assert b"GIT binary patch" in full and b"Binary files" not in full
     git(repo, "commit", "-qam", "work")
     cloned.check()
     assert cloned.diff("head") == cloned.reference("HEAD")
     assert cloned.diff("revision", revision="HEAD~0") == cloned.reference("HEAD~0")
 
 
-def test_a_rename_diff_applies(cloned, tmp_path):
+def test_a_diff_with_renames_and_binary_files_applies(cloned, tmp_path):
+    write(cloned.repo / "binary", bytes(reversed(range(256))))
     (cloned.repo / "moved").rename(cloned.repo / "moved-to")
     write(cloned.repo / "text", "one\nzwei\n")
-    patch = cloned.diff(renames=True)
+    patch = cloned.diff(renames=True, binary=True)
     fresh = tmp_path / "fresh"
     git(tmp_path, "clone", "-q", f"file://{tmp_path}/origin", "fresh")
     git(fresh, "apply", data=patch)
-    for name in ("moved-to", "text"):
+    for name in ("moved-to", "text", "binary"):
         assert (fresh / name).read_bytes() == (cloned.repo / name).read_bytes()
     assert not (fresh / "moved").exists()
 
@@ -401,10 +405,10 @@ def test_a_clone_without_a_commit_shows_everything(sandbox, tmp_path):
 
 
 def test_without_a_repository_the_user_is_told(sandbox):
-    run = sandbox.job("diff", "clone", "0")
+    run = sandbox.job("diff", "clone", "0", "0")
     assert run.returncode == 1 and b"no repository" in run.stderr and run.stdout == b""
     sandbox.repo.mkdir()
-    run = sandbox.job("diff", "clone", "0")
+    run = sandbox.job("diff", "clone", "0", "0")
     assert run.returncode == 1 and b"no repository" in run.stderr
 
 
@@ -415,13 +419,13 @@ def test_a_git_folder_elsewhere_is_refused(cloned, tmp_path, target):
         os.symlink("../other.git", cloned.repo / ".git")
     else:
         write(cloned.repo / ".git", f"gitdir: {'..' if target == 'file' else '/in/workspace'}/other.git\n")
-    run = cloned.job("diff", "clone", "0")
+    run = cloned.job("diff", "clone", "0", "0")
     assert run.returncode == 1 and run.stdout == b""
 
 
 @pytest.mark.parametrize("revision", ["--output=/tmp/x", "nothing", "HEAD..HEAD", "HEAD^{tree}:", "-p", "@{upstream", "a\nb"])
 def test_a_revision_that_is_none_is_refused(cloned, revision):
-    run = cloned.job("diff", "revision", "0", revision)
+    run = cloned.job("diff", "revision", "0", "0", revision)
     assert run.returncode == 1 and run.stdout == b""
 
 
@@ -576,7 +580,7 @@ def test_a_fifo_in_the_git_folder_is_refused_at_once(cloned):
         path.unlink()
         os.mkfifo(path)
         begin = time.monotonic()
-        assert cloned.job("diff", "clone", "0").returncode == 1
+        assert cloned.job("diff", "clone", "0", "0").returncode == 1
         assert time.monotonic() - begin < 10
         path.unlink()
         path.write_bytes(saved)

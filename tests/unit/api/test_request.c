@@ -188,6 +188,8 @@ static void test_queries(void)
     assert(diff.against == DIFF_HEAD && diff.renames == 1 && !diff.revision[0]);
     assert(request_diff("against=HEAD%7E2", 16, &diff, &err) == 0);
     assert(diff.against == DIFF_REVISION && strcmp(diff.revision, "HEAD~2") == 0);
+    assert(request_diff("binary=1&binary=x", 17, &diff, &err) == -EINVAL);
+    assert(request_diff("binary=1", 8, &diff, &err) == 0 && diff.binary && !diff.renames);
     assert(request_diff("against=-O", 10, &diff, &err) == -EINVAL);
     assert(request_diff("against=", 8, &diff, &err) == -EINVAL);
     assert(request_diff("renames=2", 9, &diff, &err) == -EINVAL);
