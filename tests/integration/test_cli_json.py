@@ -26,7 +26,7 @@ VERBS = {
                             [b'one "\n\xc3', b"\xa9\xff\x1b"])],
             {"log": 'one "\né\ufffd\x1b'}),
     "diff": (["diff", "a"], [("GET", "/sandboxes/a/diff", 200, DIFF)], {"diff": DIFF}),
-    "apply": (["apply", "a"], [("GET", "/sandboxes/a/diff", 200, DIFF)], {"applied": True}),
+    "apply": (["apply", "a"], [("GET", "/sandboxes/a/diff?binary=1", 200, DIFF)], {"applied": True}),
     "cancel": (["cancel", "a"], [("DELETE", "/sandboxes/a/task", 200, {"state": "failed"})],
                {"state": "failed"}),
     "exec": (["exec", "a", "true"], [("POST", "/sandboxes/a/exec", 200,
@@ -141,7 +141,7 @@ def test_json_of_a_stream(daemon, answer):
 
 
 def test_apply_uses_tmpdir(daemon, tmp_path):
-    daemon.on("GET", "/sandboxes/a/diff", (200, DIFF))
+    daemon.on("GET", "/sandboxes/a/diff?binary=1", (200, DIFF))
     environment = {"PADDOCK_TOKEN": TOKEN, "TMPDIR": str(tmp_path / "none")}
     result = daemon.run("apply", "a", environment=environment, cwd=tmp_path)
     assert result.returncode == 1 and b"temporary file" in result.stderr, result
