@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "cli/cli.h"
+#include "util/cleanup.h"
 #include "util/name.h"
 #include "util/near.h"
 
@@ -124,9 +125,34 @@ static bool option_is(const struct cli_option *option, const char *word, size_t 
     return option->letter && len == 2 && word[1] == option->letter;
 }
 
+static enum cli_exit check_choice(struct reader *reader, const struct cli_option *option,
+                                  const char *value)
+{
+    struct near near = {.word = value};
+    char words[8][32] = {{0}};
+    size_t count = 0;
+    for (const char *at = option->words; *at && count < ARRAY_LEN(words); at += strspn(at, " ")) {
+        size_t len = strcspn(at, " ");
+        snprintf(words[count], sizeof(words[0]), "%.*s", (int)len, at);
+        if (strcmp(words[count], value) == 0)
+            return CLI_OK;
+        near_consider(&near, words[count++]);
+        at += len;
+    }
+    if (near.best)
+        return cli_fail(reader->err, CLI_USAGE, "--%s %.80s: did you mean \"%s\"?", option->name,
+                        value, near.best);
+    return cli_fail(reader->err, CLI_USAGE, "--%s takes one of: %s", option->name, option->words);
+}
+
 static enum cli_exit store_option(struct reader *reader, size_t id, const char *value)
 {
     struct cli *cli = reader->cli;
+    if (cli_options[id].is_choice) {
+        enum cli_exit status = check_choice(reader, &cli_options[id], value);
+        if (status != CLI_OK)
+            return status;
+    }
     if (cli_options[id].is_repeated) {
         if (cli->repeated_count == CLI_REPEATED_MAX)
             return cli_fail(reader->err, CLI_USAGE, "more than %d options", CLI_REPEATED_MAX);

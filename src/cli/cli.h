@@ -65,6 +65,7 @@ struct cli_request {
     /* When set, gets the body of an answer of 2xx as it comes. */
     void (*stream)(void *ctx, const char *data, size_t len);
     void *ctx;
+    long timeout_ms; /* of the whole; 0: none */
 };
 struct cli_reply {
     long status;
@@ -86,6 +87,11 @@ enum cli_exit cli_ask(const struct cli *cli, const struct cli_request *request,
 enum cli_exit cli_act(const struct cli *cli, const char *method, const char *path, struct err *err);
 /* Turns an answer that is not 2xx into a message. */
 enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, struct err *err);
+
+/* names.c: of a name of the verb's kind that the daemon does not have, the near one that it has:
+ * "there is no sandbox "x": did you mean "y"?". False, and "": there is none near, or it is there.
+ */
+bool cli_suggest(const struct cli *cli, const char *name, char *ret, size_t size);
 
 /* From here on Ctrl-C ends a request (CLI_INTERRUPTED) instead of the program. */
 void cli_catch_interrupt(void);
@@ -148,6 +154,7 @@ enum cli_exit cli_diff(const struct cli *cli, bool is_binary,
 enum cli_exit cmd_apply(struct cli *cli, struct err *err);
 enum cli_exit cmd_cancel(struct cli *cli, struct err *err);
 enum cli_exit cmd_clone(struct cli *cli, struct err *err);
+enum cli_exit cmd_complete(struct cli *cli, struct err *err);
 enum cli_exit cmd_create(struct cli *cli, struct err *err);
 enum cli_exit cmd_diff(struct cli *cli, struct err *err);
 enum cli_exit cmd_doctor(struct cli *cli, struct err *err);

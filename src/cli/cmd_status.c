@@ -25,6 +25,9 @@ enum cli_exit cmd_status(struct cli *cli, struct err *err)
     if (!text)
         text = json_text(json_get(json, "error"));
     bool is_none = state && strcmp(state, "none") == 0;
+    char near[256];
+    if (is_none && cli_suggest(cli, cli->args[0], near, sizeof(near)))
+        fprintf(stderr, "%s\n", near); /* to the daemon any name may be the next sandbox's */
     printf("%s: ", cli->args[0]);
     print_text(is_none ? "no task was started here" : state ? state : "no state");
     if (text)

@@ -151,6 +151,7 @@ static void set_options(struct transfer *transfer, const struct target *target,
     curl_easy_setopt(curl, CURLOPT_NOPROXY, "*");
     curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_TIMEOUT_MS);
+    curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, request->timeout_ms);
     if (target->socket[0])
         curl_easy_setopt(curl, CURLOPT_UNIX_SOCKET_PATH, target->socket);
     curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
@@ -244,6 +245,9 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
                         "%s%sthe daemon could not do it; the reason is in its log, in the newest "
                         "line with request=%s",
                         name ? name : "", name ? ": " : "", reply->request_id);
+    char near[256];
+    if (reply->status == 404 && name && cli_suggest(cli, name, near, sizeof(near)))
+        return cli_fail(err, CLI_FAILED, "%s", near);
     if (reply->body.len)
         return cli_fail(err, CLI_FAILED, "%s%s%.*s", name ? name : "", name ? ": " : "",
                         (int)(strlen(body) - (body[strlen(body) - 1] == '\n')), body);

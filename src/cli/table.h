@@ -24,6 +24,15 @@ void cli_table_print(FILE *out, const struct json *answer, const char *key,
 /* Asks for JSON. With --json it is printed as it is, and *ret stays NULL. The caller frees *ret. */
 enum cli_exit cli_get(const struct cli *cli, const char *path, struct json **ret, struct err *err);
 
+/* names.c: what the daemon has of a kind. Blocks, timeout_ms at most. The caller frees *ret. */
+struct cli_names {
+    const struct json *rows; /* objects; in *ret */
+    const char *key;         /* their member that is the name */
+    const char *what;        /* "sandbox", ... */
+};
+enum cli_exit cli_names_ask(const struct cli *cli, enum cli_kind kind, long timeout_ms,
+                            struct json **ret, struct cli_names *ret_names);
+
 /* Asks for a list and prints it; with --json the answer as it is. */
 struct cli_listing {
     const char *path;

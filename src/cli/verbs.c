@@ -42,18 +42,20 @@ const struct cli_option cli_options[OPTION_COUNT] = {
                     .is_repeated = true},
     [OPTION_AGENT] = {"agent", .value = "AGENT", .help = "the agent that runs its tasks"},
     [OPTION_POLICY] = {"policy", .value = "POLICY", .help = "its policy; \"\": the daemon's"},
-    [OPTION_MEMORY] = {"memory", .value = "MIB", .help = "its memory in MiB; 0: the daemon's limit"},
+    [OPTION_MEMORY] = {"memory", .value = "MIB",
+                       .help = "its memory in MiB; 0: the daemon's limit"},
     [OPTION_CPUS] = {"cpus", .value = "N", .help = "its cpus, as 0.5 or 2; 0: the daemon's limit"},
     [OPTION_PIDS] = {"pids", .value = "N", .help = "its processes; 0: the daemon's limit"},
-    [OPTION_ENV] = {"env", .value = "NAME=VALUE", .help = "a variable of its programs (may be repeated)",
-                    .is_repeated = true},
+    [OPTION_ENV] = {"env", .value = "NAME=VALUE",
+                    .help = "a variable of its programs (may be repeated)", .is_repeated = true},
     [OPTION_LABEL] = {"label", .value = "NAME=VALUE", .help = "a label (may be repeated)",
                       .is_repeated = true},
     [OPTION_STATE] = {"state", .value = "STATE", .help = "only those in this state",
-                      .words = "stopped starting running stopping"},
+                      .words = "stopped starting running stopping", .is_choice = true},
 };
 
-#define SETTINGS (HAS(AGENT) | HAS(POLICY) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) | HAS(LABEL))
+#define SETTINGS                                                                                   \
+    (HAS(AGENT) | HAS(POLICY) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) | HAS(LABEL))
 
 const struct cli_verb cli_verbs[] = {
     {.name = "create",
@@ -226,6 +228,13 @@ const struct cli_verb cli_verbs[] = {
      .summary = "tell what this machine lacks, and the cure",
      .options = HAS(CONFIG),
      RUN(cmd_doctor)},
+    {.name = "complete",
+     .arguments = "-- WORD...",
+     .summary = "tell a shell what the last word may become",
+     .min_args = 1,
+     .max_args = CLI_ARGS_ANY,
+     .is_hidden = true,
+     RUN(cmd_complete)},
     {.name = "help",
      .arguments = "[VERB]",
      .summary = "print help",

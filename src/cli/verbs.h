@@ -74,6 +74,7 @@ struct cli_option {
     char letter;        /* 0: none */
     bool is_global;     /* every verb has it */
     bool is_repeated;   /* may be given more than once: read it with cli_next_value */
+    bool is_choice;     /* its value is one of `words` and nothing else */
 };
 
 #define CLI_ARGS_ANY UINT32_MAX

@@ -9,11 +9,11 @@
 #include <unistd.h>
 
 #include "supervisor/config.h"
+#include "supervisor/daemon_options.h"
 #include "supervisor/doctor.h"
 #include "supervisor/supervisor.h"
+#include "util/cleanup.h"
 #include "util/log.h"
-
-#define DEFAULT_CONFIG "/etc/paddock/paddock.json"
 
 struct options {
     const char *config;
@@ -22,15 +22,13 @@ struct options {
 
 static void print_help(void)
 {
-    puts("usage: paddockd [--config FILE]             serve\n"
-         "       paddockd [--config FILE] --doctor [--json]\n"
-         "                                          tell what this host can do, and what cures it\n"
-         "       paddockd --help | --version\n"
-         "\n"
-         "Without --config: " DEFAULT_CONFIG " when it is there, else the defaults.\n"
-         "SIGHUP reads policy and secrets again. SIGTERM ends the daemon; sandboxes go on.\n"
-         "\n"
-         "The configuration is JSON with comments; a.b is the key b of the object a. Its keys,\n"
+    puts("usage: paddockd [--config FILE] [--doctor [--json]]\n");
+    for (size_t i = 0; i < ARRAY_LEN(daemon_options); i++)
+        printf("  %-14s %s\n", daemon_options[i].name, daemon_options[i].help);
+    putchar('\n');
+    for (size_t i = 0; i < ARRAY_LEN(daemon_signals); i++)
+        printf("%s %s.\n", daemon_signals[i].name, daemon_signals[i].help);
+    puts("\nThe configuration is JSON with comments; a.b is the key b of the object a. Its keys,\n"
          "with [defaults]; policy/ and images/ are the folders that Paddock comes with:\n");
     config_print_keys(stdout);
 }
@@ -59,8 +57,8 @@ static int load_config(const struct options *options, const struct paths *paths,
                        struct err *err)
 {
     const char *file = options->config;
-    if (!file && access(DEFAULT_CONFIG, F_OK) == 0)
-        file = DEFAULT_CONFIG;
+    if (!file && access(DAEMON_DEFAULT_CONFIG, F_OK) == 0)
+        file = DAEMON_DEFAULT_CONFIG;
     int result = config_load(file, paths->data, ret, err);
     if (result < 0)
         return result;

@@ -22,6 +22,7 @@ struct config_key {
     const char *text;     /* default of a path, text or name; "@/" stands for the data folder */
     int64_t number;       /* default of a number, in the struct's unit */
     const char *describe; /* one line for --help */
+    const char *details;  /* more for the manual and docs/operations.md, in Markdown; or NULL */
 };
 
 extern const struct config_key config_keys[];

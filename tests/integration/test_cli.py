@@ -278,8 +278,9 @@ def test_lists(daemon):
         {"name": "agent-1", "state": "running", "task": "ended", "agent": "claude"},
         {"name": "b", "state": "stopped", "task": "none", "agent": "claude"}])))
     assert daemon.run("ls").stdout.decode().splitlines() == [
-        "NAME     STATE    TASK   AGENT", "agent-1  running  ended  claude",
-        "b        stopped  none   claude"]
+        "NAME     STATE    TASK   AGENT   CREATED (UTC)  LABELS",
+        "agent-1  running  ended  claude  -              -",
+        "b        stopped  none   claude  -              -"]
     assert len(json.loads(daemon.run("ls", "--json").stdout)) == 2
     daemon.on("GET", "/images", (200, json.dumps([
         {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000}])))
@@ -299,7 +300,7 @@ def test_stop_rm_cancel(daemon):
     result = daemon.run("rm", "missing", "a", "gone")
     assert result.returncode == 1
     assert b"missing: Not found" in result.stderr and b"gone: Not found" in result.stderr
-    assert [asked[1] for asked in daemon.asked[-3:]] == [
+    assert [asked[1] for asked in daemon.asked if asked[0] == "DELETE"][-3:] == [
         "/sandboxes/missing", "/sandboxes/a", "/sandboxes/gone"]
 
 
@@ -418,3 +419,24 @@ def test_doctor_renders_findings(tmp_path):
         " " * 21 + "lost: all", " " * 21 + "cure: sysctl x=1"]
     fake.write_text("#!/bin/sh\nexit 1\n")
     assert subprocess.run([copy, "doctor"], capture_output=True, check=False).returncode == 1
+
+
+def test_a_mistyped_name_is_told_with_the_near_one(daemon):
+    daemon.on("GET", "/sandboxes", (200, json.dumps([{"name": "agent-1"}, {"name": "zebra"}])))
+    daemon.on("GET", "/images", (200, json.dumps([{"name": "claude"}])))
+    daemon.on("GET", "/tokens", (200, json.dumps({"tokens": [{"id": "abcd1234"}]})))
+    for arguments, says in ((("stop", "agnet-1"), "sandbox \"agnet-1\": did you mean \"agent-1\"?"),
+                            (("exec", "agent-2", "ls"), "did you mean \"agent-1\"?"),
+                            (("image", "rm", "cluade"), "image \"cluade\": did you mean \"claude\"?"),
+                            (("image", "build", "claud"), "did you mean \"claude\"?"),
+                            (("token", "rm", "abcd1243"), "did you mean \"abcd1234\"?")):
+        result = daemon.run(*arguments)
+        assert result.returncode in (1, 125) and says in result.stderr.decode(), result
+    result = daemon.run("rm", "nothing-like-it", "zebar")
+    assert b"nothing-like-it: Not found" in result.stderr and b'mean "zebra"?' in result.stderr
+    # the task of a sandbox that is not there is "none": it may be the next one's name
+    daemon.on("GET", "/sandboxes/zebras/task", (200, {"state": "none"}))
+    result = daemon.run("status", "zebras")
+    assert result.returncode == 0 and b'did you mean "zebra"?' in result.stderr, result
+    daemon.on("GET", "/sandboxes/zebra/task", (200, {"state": "none"}))
+    assert daemon.run("status", "zebra").stderr == b""

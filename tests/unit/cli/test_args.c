@@ -88,6 +88,8 @@ static void test_command_lines_that_are_refused(void)
         {"--detach ls", "\"ls\" has no option \"--detach\": see `paddock ls --help`"},
         {"--jsno ls", "did you mean \"--json\"?"},
         {"--json", "what is to be done?"},
+        {"ls --state runing", "--state runing: did you mean \"running\"?"},
+        {"ls --state gone", "--state takes one of: stopped"},
         {"ls --detach", "no option \"--detach\""},
         {"ls -x", "no option \"-x\""},
         {"ls --json=1", "takes no value"},
