@@ -52,8 +52,9 @@ static void find_idmap(int state_fd, struct ids *ids, struct sandbox_finding *re
     ret->level = FINDING_FAIL;
     snprintf(ret->lost, sizeof(ret->lost), "no sandbox can be started");
     snprintf(ret->text, sizeof(ret->text), "%.300s", err.message);
-    snprintf(ret->cure, sizeof(ret->cure),
-             "run paddockd as root, with state_dir on ext4, xfs, btrfs or tmpfs");
+    snprintf(
+        ret->cure, sizeof(ret->cure),
+        "run paddockd as root, with state_dir on ext4, xfs, btrfs or (Linux 6.6 and later) tmpfs");
 }
 
 static void find_cgroups(struct sandbox_finding *ret)

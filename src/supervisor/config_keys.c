@@ -9,7 +9,7 @@
 const struct config_key config_keys[] = {
     {"state_dir", KEY_PATH, AT(state_dir), .text = "/var/lib/paddock",
      .describe = "folder of sandboxes, images, CA and audit",
-     .details = "of one daemon; on ext4, xfs, btrfs or tmpfs"},
+     .details = "of one daemon; on ext4, xfs, btrfs or (Linux 6.6 and later) tmpfs"},
     {"listen", KEY_LISTEN, 0, .text = "unix:/run/paddock/paddock.sock",
      .describe = "list of unix:/PATH and tcp:127.0.0.1:PORT",
      .details = "TCP: loopback alone, each request with a token (`paddock token create`); for "

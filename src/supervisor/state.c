@@ -148,10 +148,13 @@ int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, 
     return 0;
 }
 
+/* What is free but kept back (ext4: 2 % for itself, and what mke2fs reserves for root) is no room.
+ */
 int state_check_room(const struct supervisor *supervisor, struct err *err)
 {
     struct statvfs fs;
-    if (fstatvfs(supervisor->state_fd, &fs) < 0 || fs.f_blocks == 0 || fs.f_bfree > 0)
+    if (fstatvfs(supervisor->state_fd, &fs) < 0 || fs.f_blocks == 0 ||
+        fs.f_bavail * fs.f_frsize >= LIMIT_STATE_ROOM_BYTES)
         return 0;
     return err_set(err, ENOSPC, "the disk of state_dir %s is full: free some space on it",
                    supervisor->config->state_dir);

@@ -16,7 +16,7 @@ import harness
 def start_refused(daemon):
     """Starts a daemon that must refuse to run; what it said."""
     daemon.start(wait=False)
-    assert daemon.process.wait(20) == 1, daemon.log()
+    assert daemon.process.wait(harness.patient(20)) == 1, daemon.log()
     return daemon.log()
 
 
@@ -229,7 +229,7 @@ def test_doctor_before_the_first_start_finds_nothing_wrong_with_the_state(folder
 
 @pytest.fixture
 def small_daemon(make_daemon, image_store):
-    """A daemon whose state is a small file system; the images are bound into it."""
+    """A daemon whose state is a small ext4; the images are bound into it."""
     daemon = make_daemon(default_agent="sh", start=False, floor={"disk_mib": 0})
     state = daemon.state
     harness.run("rm", "-rf", state)
@@ -240,7 +240,13 @@ def small_daemon(make_daemon, image_store):
             # the kernel gives back the mounts of a jail that was killed a moment after its end
             undo.callback(harness.wait_for, lambda: not harness.run("umount", argv[-1], check=False)
                           .returncode, 10, f"umount {argv[-1]}")
-        mount("-t", "tmpfs", "-o", "size=24m,mode=0700", "small", state)
+        disk = daemon.folder / "disk"
+        with open(disk, "wb") as file:
+            file.truncate(24 << 20)
+        harness.run("mke2fs", "-q", "-t", "ext4", "-b", "4096", "-m", "0", "-N", "6000", "-O",
+                    "^has_journal", disk)
+        mount("-o", "loop", disk, state)
+        state.chmod(0o700)
         (state / "images").mkdir(mode=0o700)
         mount("--bind", image_store, state / "images")
         undo.callback(daemon.close)
@@ -291,7 +297,6 @@ def test_a_disk_that_is_full_only_when_written_to_is_told(small_daemon):
     """Without an inode free the check for room finds room: only the write fails."""
     daemon, old = small_daemon, small_daemon.sandbox("old")
     assert old.clone().status == 200
-    harness.run("mount", "-o", "remount,nr_inodes=9000", daemon.state)
     filler = daemon.state / "filler"
     filler.mkdir()
     with pytest.raises(OSError) as error:
