@@ -21,6 +21,8 @@ def pytest_configure(config):
     assert os.geteuid() == 0, "these tests run as root"
     assert (harness.BIN / "paddockd").exists(), f"build first: no paddockd in {harness.BIN}"
     config.addinivalue_line("markers", "slow: takes minutes")
+    config.addinivalue_line("markers", "registries: asks how this machine reaches its registries, or "
+                            "uses them; tools/vm-test has none")
 
 
 LOGGED = {}  # daemon -> length of its log when the current test began

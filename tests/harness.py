@@ -32,8 +32,18 @@ HELLO = "https://github.com/octocat/Hello-World"
 REPORT = re.compile(rb"==\d+==ERROR: |==\d+==\w+Sanitizer|: runtime error: |its init ended by signal ")
 
 
+# How many times slower than a usual one the machine is: tools/vm-test says so of its emulated ones.
+PATIENCE = float(os.environ.get("PADDOCK_TEST_PATIENCE", "1"))
+
+
+def patient(seconds):
+    """A limit of a test on this machine."""
+    return seconds * PATIENCE
+
+
 def wait_for(predicate, seconds=30, what="condition", interval=0.02):
     """Polls until the predicate is true and returns its value; a failure names what was awaited."""
+    seconds = patient(seconds)
     deadline = time.monotonic() + seconds
     while True:
         value = predicate()
@@ -149,7 +159,7 @@ class Demo:
 
     def close(self):
         self.process.terminate()
-        self.process.wait(10)
+        self.process.wait(patient(10))
 
 
 def make_recipes(folder, claude_env=None, agents=None):
@@ -246,13 +256,13 @@ class Daemon:
         if self.process and self.process.poll() is None:
             helpers = [self.pid_of(name) for name in ("paddock-api", "paddock-egress")]
             self.process.send_signal(signal.SIGTERM)
-            self.process.wait(30)
+            self.process.wait(patient(30))
             for pid in filter(None, helpers):
                 wait_for(lambda pid=pid: not is_program(pid), 30, f"end of {pid}")
 
     def kill(self):
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(patient(10))
 
     def close(self):
         """Ends every instance, then the daemon."""
@@ -273,7 +283,7 @@ class Daemon:
         return None
 
     def call(self, method, path, body=None, headers=None, timeout=120):
-        connection = UnixConnection(self.socket, timeout)
+        connection = UnixConnection(self.socket, patient(timeout))
         try:
             if isinstance(body, (dict, list)):
                 body = json.dumps(body)
@@ -396,7 +406,7 @@ class Sandbox:
 
             def one(target):
                 sock = socket.socket(family, socket.SOCK_STREAM)
-                sock.settimeout(timeout)
+                sock.settimeout(patient(timeout))
                 sock.connect((target, port))
                 return sock
             return in_namespace(network, work)
@@ -440,12 +450,12 @@ def dns_query(name, kind, server="127.0.0.1", transport="udp"):
     family = socket.AF_INET6 if ":" in server else socket.AF_INET
     if transport == "udp":
         with socket.socket(family, socket.SOCK_DGRAM) as sock:
-            sock.settimeout(10)
+            sock.settimeout(patient(10))
             sock.connect((server, 53))
             sock.send(query)
             reply = sock.recv(4096)
     else:
-        with socket.create_connection((server, 53), 10) as sock:
+        with socket.create_connection((server, 53), patient(10)) as sock:
             sock.sendall(len(query).to_bytes(2, "big") + query)
             with sock.makefile("rb") as file:
                 reply = file.read(int.from_bytes(file.read(2), "big"))

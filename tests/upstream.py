@@ -62,7 +62,7 @@ class Upstream:
 
     def connection(self, plain):
         with contextlib.suppress(OSError, ssl.SSLError, ValueError):
-            plain.settimeout(60)
+            plain.settimeout(harness.patient(60))
             with self.context.wrap_socket(plain, server_side=True) as sock:
                 with self.lock:
                     self.connections += 1

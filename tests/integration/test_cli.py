@@ -9,6 +9,8 @@ import threading
 
 import pytest
 
+import harness
+
 from scripted_daemon import PADDOCK, ROOT, Daemon, paddock
 
 TASK = "/sandboxes/a/task"
@@ -91,7 +93,7 @@ def test_interrupt_leaves_the_task_running(daemon):
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout.readline() == b"begun\n"
     process.send_signal(signal.SIGINT)
-    out, error = process.communicate(timeout=20)
+    out, error = process.communicate(timeout=harness.patient(20))
     held.set()
     assert process.returncode == 130 and out == b"" and b"paddock cancel a" in error
     assert ("DELETE", TASK) not in [asked[:2] for asked in daemon.asked]
@@ -267,7 +269,7 @@ def test_a_terminal_gets_no_escape_sequences(daemon):
                 break
             seen += piece
         os.close(master)
-        assert process.wait(20) == 0
+        assert process.wait(harness.patient(20)) == 0
         assert b"\\x1b]0;owned\\x07\\u202e" in seen
         assert b"\x1b" not in seen and b"\x07" not in seen and "\u202e".encode() not in seen
         assert "\ufffd".encode() not in seen  # no character was cut in two

@@ -16,6 +16,8 @@ import time
 
 import pytest
 
+import harness
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", TOP / "build")).resolve()
 JAIL = BUILD / "src" / "main" / "paddock-jail"
@@ -78,7 +80,7 @@ class Sandbox:
         command += ["sh", "-c", ENTER, "sh", self.root, JAIL, self.workspace,
                     self.base if self.has_base else "", out or "", *args]
         return subprocess.run(command, capture_output=True, env={"PATH": os.environ["PATH"]},
-                              stdin=subprocess.DEVNULL, timeout=200)
+                              stdin=subprocess.DEVNULL, timeout=harness.patient(200))
 
     def clone(self, origin):
         git(self.workspace, "clone", "-q", "--depth", "1", f"file://{origin}", "repo")
@@ -581,7 +583,7 @@ def test_a_fifo_in_the_git_folder_is_refused_at_once(cloned):
         os.mkfifo(path)
         begin = time.monotonic()
         assert cloned.job("diff", "clone", "0", "0").returncode == 1
-        assert time.monotonic() - begin < 10
+        assert time.monotonic() - begin < harness.patient(10)
         path.unlink()
         path.write_bytes(saved)
 

@@ -53,7 +53,7 @@ def test_a1_events_arrive_as_they_are_sent(box, server):
         sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
                      b"transfer-encoding: chunked\r\n\r\n")
         for number in range(5):
-            assert received.acquire(timeout=20)
+            assert received.acquire(timeout=harness.patient(20))
             event = b"data: %d\n\n" % number
             sent.append(time.monotonic())
             sock.sendall(b"%x\r\n%s\r\n" % (len(event), event))
@@ -243,19 +243,19 @@ def test_a_stalled_reader_does_not_fill_memory(box, server):
 
     def endless(_server, sock, _request):
         sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 1073741824\r\n\r\n")
-        sock.settimeout(3)  # no more is taken: the upstream is stalled
+        sock.settimeout(harness.patient(3))  # no more is taken: the upstream is stalled
         try:
             while sum(sent) < 1 << 28:
                 sent.append(sock.send(bytes(1 << 16)))
         except TimeoutError:
             ended.set()
-        measured.wait(30)
+        measured.wait(harness.patient(30))
     server.routes["/endless"] = endless
     with box.connect_tls("u.test") as sock:
         sock.sendall(get("/endless"))
         u.read_until(sock, b"\r\n\r\n")
         before = memory_kib(box.daemon.pid_of("paddock-egress"))
-        assert ended.wait(60), "the upstream was never stalled"
+        assert ended.wait(harness.patient(60)), "the upstream was never stalled"
         assert sum(sent) < 1 << 26
         assert memory_kib(box.daemon.pid_of("paddock-egress")) - before < 8192
         measured.set()

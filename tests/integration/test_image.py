@@ -50,6 +50,7 @@ def files(rootfs, *folders):
                     yield path
 
 
+@pytest.mark.registries
 def test_no_registry_of_the_host_is_named(rootfs):
     hosts = registry_hosts()
     assert hosts, "this machine tells no registry"
@@ -134,7 +135,7 @@ def test_the_programs_run_in_a_sandbox(sh_sandbox):
 
 def test_building_again_is_a_no_op(sh_daemon):
     before = (sh_daemon.state / "images/claude/image.json").read_bytes()
-    result = sh_daemon.cli("image", "build", "claude", timeout=30)
+    result = sh_daemon.cli("image", "build", "claude", timeout=harness.patient(30))
     assert result.returncode == 0
     assert (sh_daemon.state / "images/claude/image.json").read_bytes() == before
 

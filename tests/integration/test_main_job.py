@@ -133,7 +133,8 @@ def test_a_task_before_a_clone_is_409(sandbox):
     (b"a\0b", 400, "Send the prompt as UTF-8 text without NUL bytes"),
     (b"\xff", 400, "Send the prompt as UTF-8 text without NUL bytes"),
     (b"a" * (128 * 1024), 413, "Send a prompt smaller than 128 KiB"),
-    (b"a" * (10 << 20), 413, "Send a prompt smaller than 128 KiB")])
+    (b"a" * (10 << 20), 413, "Send a prompt smaller than 128 KiB")],
+    ids=["empty", "blank", "nul", "not UTF-8", "128 KiB", "10 MiB"])
 def test_bad_prompts(daemon, prompt, status, text):
     try:
         answer = daemon.post("/sandboxes/bad-prompt/task", prompt)

@@ -182,7 +182,7 @@ def test_a_second_daemon_on_the_same_state_refuses(daemon_sh):
     second = harness.Daemon(daemon_sh.folder / "second", daemon_sh.namespace,
                             {**daemon_sh.config, "listen": [f"unix:{daemon_sh.folder}/second.sock"]})
     second.start(wait=False)
-    assert second.process.wait(20) != 0
+    assert second.process.wait(harness.patient(20)) != 0
     assert "another paddockd works on" in second.log(), second.log()
     assert daemon_sh.is_ready()
 
@@ -198,7 +198,7 @@ def test_a_newer_meta_json_is_refused_with_a_message(daemon_sh):
     assert path.read_text() != text
     daemon_sh.start(wait=False)
     try:
-        assert daemon_sh.process.wait(20) != 0
+        assert daemon_sh.process.wait(harness.patient(20)) != 0
         assert "newer" in daemon_sh.log() and "99" in daemon_sh.log()
     finally:
         path.write_text(text)

@@ -18,7 +18,7 @@ def manager(folder, request):
     path = str(folder / f"notify-{request.node.name}")[:100]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
         sock.bind(path)
-        sock.settimeout(30)
+        sock.settimeout(harness.patient(30))
         yield sock
 
 
@@ -45,7 +45,7 @@ def test_the_abstract_name_of_a_manager_works(make_daemon, namespace):
     sock = harness.in_namespace(namespace.fd, lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
     with sock:
         sock.bind(f"\0{name}")
-        sock.settimeout(30)
+        sock.settimeout(harness.patient(30))
         daemon = make_daemon(environment={"NOTIFY_SOCKET": f"@{name}"})
         assert sock.recv(200) == b"READY=1"
         daemon.stop()

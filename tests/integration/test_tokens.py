@@ -16,7 +16,7 @@ PORT = 7411
 def call(daemon, method, path, token=None, body=None, host=None, **headers):
     """One request over TCP, from inside the daemon's network namespace."""
     def work():
-        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=harness.patient(30))
         try:
             if token:
                 headers["Authorization"] = f"Bearer {token}"
@@ -140,6 +140,6 @@ def test_bad_limits_and_an_address_that_is_not_loopback_are_refused(tcp, make_da
     good = daemon.config["listen"]
     daemon.config["listen"] = ["tcp:0.0.0.0:7412"]
     daemon.start(wait=False)
-    assert daemon.process.wait(30) != 0
+    assert daemon.process.wait(harness.patient(30)) != 0
     assert "put a TLS proxy in front" in daemon.log()
     daemon.config["listen"] = good

@@ -139,7 +139,7 @@ def test_d12_what_the_agent_leaves_cannot_hang_or_lead_out(box, user):
     assert box.diff().status == 200
     assert box.task()["state"] in ("none", "failed", "succeeded")
     assert box.daemon.get(f"{box.path}/task/log").status in (200, 404)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < harness.patient(20)
 
 
 def test_e1_nothing_of_the_repositorys_configuration_runs(sh_daemon):

@@ -149,8 +149,8 @@ static int count_groups(void)
 {
     char pattern[64];
     glob_t found;
-    snprintf(pattern, sizeof(pattern), "/sys/fs/cgroup/*/paddock-%s", rig.token);
-    if (glob(pattern, 0, NULL, &found) != 0)
+    snprintf(pattern, sizeof(pattern), "/sys/fs/cgroup{,/*}/paddock-%s", rig.token);
+    if (glob(pattern, GLOB_BRACE, NULL, &found) != 0)
         return 0;
     int count = (int)found.gl_pathc;
     globfree(&found);
