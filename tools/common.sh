@@ -39,6 +39,17 @@ build() {
     }
 }
 
+# apt's sources of SUITE and how it fetches, as apt itself reads them from this machine's files
+apt_sources() {
+    apt-get indextargets --no-release-info --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' \
+        'Created-By: Packages' |
+        grep -E " $SUITE(-updates|-security)? main$" | sort -u
+}
+
+apt_settings() {
+    apt-config dump | grep '^Acquire::' | grep -v '^Acquire::IndexTargets'
+}
+
 # Polls until the command succeeds: wait_for SECONDS COMMAND...
 wait_for() {
     local deadline=$((SECONDS + $1))
@@ -68,4 +79,48 @@ remove_cgroups() {
             [[ ! -d $root/$name ]] || find "$root/$name" -depth -type d -exec rmdir {} + || true
         done
     done
+}
+
+# ------------------------------------------------------------ results of tests
+
+PASSED=0
+FAILED=0
+FAILURES=()
+
+passed() {
+    PASSED=$((PASSED + $1))
+}
+
+failed() {
+    FAILED=$((FAILED + $1))
+    FAILURES+=("$2")
+}
+
+# Counts what a runner wrote as JUnit XML: count_junit FILE NAME
+count_junit() {
+    local good bad names
+    [[ -s $1 ]] || {
+        failed 1 "$2: no results"
+        return
+    }
+    read -r good bad names < <(/usr/bin/python3 - "$1" <<'END'
+import sys
+import xml.etree.ElementTree as tree
+cases = list(tree.parse(sys.argv[1]).iter("testcase"))
+skipped = [case for case in cases if case.find("skipped") is not None]
+bad = [case.get("name") for case in cases
+       if case.find("failure") is not None or case.find("error") is not None]
+print(len(cases) - len(bad) - len(skipped), len(bad), *bad)
+END
+    ) || true
+    passed "${good:-0}"
+    [[ ${bad:-1} == 0 ]] || failed "${bad:-1}" "$2: ${names:-}"
+    ((${good:-0} + ${bad:-0})) || failed 1 "$2: no test ran"
+}
+
+# The last line of a program that runs tests; true when something ran and nothing failed
+report_counts() {
+    ((${#FAILURES[@]} == 0)) || printf '\nfailed: %s' "${FAILURES[@]}"
+    printf '\n%d passed, %d failed\n' "$PASSED" "$FAILED"
+    ((PASSED > 0 && FAILED == 0))
 }
