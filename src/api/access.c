@@ -97,7 +97,7 @@ const char *access_refusal(const struct msg_api_token *token, const char *method
                    : NULL;
     if (prefix_len == 0)
         return NULL;
-    if (strncmp(pattern, "/policies", 9) == 0)
+    if (strncmp(pattern, "/policies", 9) == 0 || strcmp(pattern, "/df") == 0)
         return "Only a token for all sandboxes may do this";
     if (strncmp(pattern, "/sandboxes/", 11) != 0)
         return is_read ? NULL : "The token is for some sandboxes only";

@@ -42,6 +42,10 @@ int request_sandbox_put(const char *data, size_t len, struct msg_sandbox_put *re
 int request_sandbox_list(const char *query, size_t len, struct msg_sandbox_list *ret,
                          struct err *err);
 
+/* request_sandbox.c. A query that is NAME=VALUE or nothing: *ret_has tells which. */
+int request_only(const char *query, size_t len, const char *name, const char *value, bool *ret_has,
+                 struct err *err);
+
 /* A prompt: not blank, UTF-8, no NUL. */
 int request_prompt(const char *data, size_t len, struct err *err);
 

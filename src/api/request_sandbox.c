@@ -198,3 +198,13 @@ int request_sandbox_list(const char *query, size_t len, struct msg_sandbox_list 
     *ret = list;
     return 0;
 }
+
+int request_only(const char *query, size_t len, const char *name, const char *value, bool *ret_has,
+                 struct err *err)
+{
+    size_t name_len = strlen(name);
+    bool is_it = len == name_len + 1 + strlen(value) && strncmp(query, name, name_len) == 0 &&
+                 query[name_len] == '=' && strncmp(query + name_len + 1, value, strlen(value)) == 0;
+    *ret_has = is_it;
+    return len == 0 || is_it ? 0 : err_set(err, EINVAL, "The query may be %s=%s", name, value);
+}

@@ -125,12 +125,40 @@ void api_policy_reload(struct api_call *call)
 
 void api_sandbox_remove(struct api_call *call)
 {
-    send_sandbox(call, IPC_SANDBOX_REMOVE, call_pass_done);
+    const struct http_matched *matched = &call->matched;
+    struct err err;
+    bool only_stopped;
+    if (request_only(matched->query, matched->query_len, "state", "stopped", &only_stopped, &err) <
+        0)
+        call_text(call, 400, err.message);
+    else
+        send_sandbox(call, only_stopped ? IPC_SANDBOX_PRUNE : IPC_SANDBOX_REMOVE, call_pass_done);
 }
 
+/* With "wait=0" the answer comes now, and the supervisor's finds nobody. */
 void api_sandbox_stop(struct api_call *call)
 {
+    const struct http_matched *matched = &call->matched;
+    struct err err;
+    bool is_at_once;
+    if (request_only(matched->query, matched->query_len, "wait", "0", &is_at_once, &err) < 0) {
+        call_text(call, 400, err.message);
+        return;
+    }
     send_sandbox(call, IPC_SANDBOX_STOP, call_pass_done);
+    if (is_at_once)
+        call_answer(call, 202, NULL, NULL, 0);
+}
+
+static void on_trash(struct api_call *call, struct ipc_message *message)
+{
+    if (call_is_ok(call, message))
+        call_answer(call, 202, NULL, NULL, 0);
+}
+
+void api_trash_empty(struct api_call *call)
+{
+    call_send(call, IPC_TRASH_EMPTY, NULL, NULL, 0, on_trash);
 }
 
 void api_image_list(struct api_call *call)

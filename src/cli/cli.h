@@ -141,6 +141,22 @@ struct cli_follow {
 };
 enum cli_exit cli_follow(const struct cli *cli, const struct cli_follow *follow, struct err *err);
 
+/* each.c: what --all names: the sandboxes there are, of that query ("" or "?..."); or the
+ * arguments. The caller frees the array and its texts with cli_targets_free. */
+struct cli_targets {
+    char **list;
+    size_t count;
+};
+void cli_targets_free(struct cli_targets *names);
+#define cleanup_targets __attribute__((cleanup(cli_targets_free)))
+enum cli_exit cli_targets(const struct cli *cli, struct cli_targets *ret, struct err *err);
+/* Asks for the path before + NAME + after for each; goes on after one that fails, and is then no
+ * success. The messages are put together. */
+enum cli_exit cli_each(const struct cli *cli, const struct cli_targets *names, const char *method,
+                       const char *before, const char *after, struct err *err);
+/* "30m" in seconds; 0: it is no time of up to ten years. */
+long cli_read_seconds(const char *text);
+
 /* cmd_ls.c: appends the query of --state and --label to a path. As buf_append. */
 int cli_append_filters(const struct cli *cli, struct buf *path);
 
@@ -156,6 +172,7 @@ enum cli_exit cmd_cancel(struct cli *cli, struct err *err);
 enum cli_exit cmd_clone(struct cli *cli, struct err *err);
 enum cli_exit cmd_complete(struct cli *cli, struct err *err);
 enum cli_exit cmd_create(struct cli *cli, struct err *err);
+enum cli_exit cmd_df(struct cli *cli, struct err *err);
 enum cli_exit cmd_diff(struct cli *cli, struct err *err);
 enum cli_exit cmd_doctor(struct cli *cli, struct err *err);
 enum cli_exit cmd_exec(struct cli *cli, struct err *err);
@@ -168,6 +185,7 @@ enum cli_exit cmd_ls(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_check(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_ls(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_reload(struct cli *cli, struct err *err);
+enum cli_exit cmd_prune(struct cli *cli, struct err *err);
 enum cli_exit cmd_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_run(struct cli *cli, struct err *err);
 enum cli_exit cmd_set(struct cli *cli, struct err *err);

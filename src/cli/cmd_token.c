@@ -4,25 +4,7 @@
 
 #include "cli/table.h"
 #include "util/cleanup.h"
-#include "util/limits.h"
 #include "util/name.h"
-
-/* "30m" in seconds; 0: it is no time of up to ten years. */
-static long read_seconds(const char *text)
-{
-    static const struct {
-        const char *unit;
-        long seconds;
-    } units[] = {{"s", 1}, {"m", 60}, {"h", 3600}, {"d", 86400}};
-    size_t digits = strspn(text, "0123456789");
-    if (digits == 0 || digits > 9)
-        return 0;
-    long number = strtol(text, NULL, 10);
-    for (size_t i = 0; i < ARRAY_LEN(units); i++)
-        if (strcmp(text + digits, units[i].unit) == 0)
-            return number > LIMIT_TOKEN_SECONDS / units[i].seconds ? 0 : number * units[i].seconds;
-    return 0;
-}
 
 static enum cli_exit make_body(const struct cli *cli, char *ret, size_t size, struct err *err)
 {
@@ -31,11 +13,11 @@ static enum cli_exit make_body(const struct cli *cli, char *ret, size_t size, st
     char more[64] = "";
     if (prefix && !name_prefix_is_valid(prefix, strlen(prefix)))
         return cli_fail(err, CLI_USAGE, "no name of a sandbox begins with \"%.80s\"", prefix);
-    if (expires && !read_seconds(expires))
+    if (expires && !cli_read_seconds(expires))
         return cli_fail(err, CLI_USAGE,
                         "\"%.80s\" is no time: use a number and s, m, h or d, as in 12h", expires);
     if (expires)
-        snprintf(more, sizeof(more), ",\"expiresIn\":%ld", read_seconds(expires));
+        snprintf(more, sizeof(more), ",\"expiresIn\":%ld", cli_read_seconds(expires));
     snprintf(ret, size, "{\"readOnly\":%s%s%s%s%s}",
              cli->values[OPTION_READ_ONLY] ? "true" : "false", more, prefix ? ",\"prefix\":\"" : "",
              prefix ? prefix : "", prefix ? "\"" : "");

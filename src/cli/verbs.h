@@ -50,6 +50,10 @@ enum cli_option_id {
     OPTION_ENV,
     OPTION_LABEL,
     OPTION_STATE,
+    OPTION_ALL,
+    OPTION_YES,
+    OPTION_DRY_RUN,
+    OPTION_OLDER,
     OPTION_COUNT
 };
 

@@ -268,7 +268,9 @@ static int named_load_all(struct egress_policies *policies, struct err *err)
     struct egress *egress = policies->egress;
     struct egress_named_policy *named = calloc(folder->count, sizeof(*named));
     size_t count = 0;
-    int result = named ? 0 : err_set(err, ENOMEM, "no memory for policies");
+    int result = 0;
+    if (!named)
+        return err_set(err, ENOMEM, "no memory for policies");
     for (size_t i = 0; result == 0 && i < folder->count; i++) {
         struct egress_named_policy *next = &named[count];
         if (!named_of_file(folder->files[i].name, next->name))

@@ -72,6 +72,13 @@ static int job_remove(int argc, const char *const *argv, struct err *err)
                      : err_set(err, EINVAL, "remove takes no arguments");
 }
 
+static int job_measure(int argc, const char *const *argv, struct err *err)
+{
+    (void)argv;
+    return argc == 0 ? jail_measure("/in/sandboxes", "/in/trash", "/in/images", err)
+                     : err_set(err, EINVAL, "measure takes no arguments");
+}
+
 static const struct {
     const char *name;
     int (*run)(int argc, const char *const *argv, struct err *err);

@@ -33,6 +33,7 @@ struct config {
     int64_t pids;
     int64_t floor_disk_mib, floor_memory_mib; /* 0: no floor */
     int64_t inactivity_ms;
+    int64_t stopped_ttl_ms; /* 0: never */
     int64_t task_check_ms;
     struct config_var vars[LIMIT_CONFIG_VARS];
     size_t var_count;

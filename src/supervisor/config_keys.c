@@ -59,6 +59,11 @@ const struct config_key config_keys[] = {
     {"inactivity_ms", KEY_INTEGER, AT(inactivity_ms), 100, 52 * WEEK_MS, .number = 1800000,
      .describe = "an instance unused for so long is stopped",
      .details = "without request, program or task"},
+    {"stopped_ttl_ms", KEY_INTEGER, AT(stopped_ttl_ms), 0, 520 * WEEK_MS, .number = 0,
+     .describe = "a sandbox stopped for so long is removed; 0: never",
+     .details =
+         "its time goes on while the daemon is away, by the machine's clock: that must be right "
+         "before the daemon starts"},
     {"task_check_ms", KEY_INTEGER, AT(task_check_ms), 100, WEEK_MS, .number = 60000,
      .describe = "how often each running task is looked at", .details = "which counts as use"},
 };

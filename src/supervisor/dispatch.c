@@ -81,7 +81,10 @@ static bool dispatch_end(struct supervisor *supervisor, struct reply reply,
                          struct ipc_message *message, enum op_kind kind)
 {
     const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
-    struct op op = {.kind = kind, .reply = reply, .fd = -1};
+    struct op op = {.kind = kind,
+                    .reply = reply,
+                    .fd = -1,
+                    .is_only_stopped = message->header.type == IPC_SANDBOX_PRUNE};
     if (name)
         table_submit(supervisor, name, &op);
     return name;
@@ -261,6 +264,24 @@ static bool dispatch_image_remove(struct supervisor *supervisor, struct reply re
     return name;
 }
 
+static bool dispatch_disk_usage(struct supervisor *supervisor, struct reply reply,
+                                struct ipc_message *message)
+{
+    (void)message;
+    usage_measure(supervisor, reply);
+    return true;
+}
+
+static bool dispatch_trash_empty(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    (void)message;
+    trash_reopen(supervisor); /* what could not be removed before is tried again */
+    trash_empty(supervisor);
+    reply_status(supervisor, reply, IPC_STATUS_OK, "%s", "");
+    return true;
+}
+
 static bool dispatch_policy_list(struct supervisor *supervisor, struct reply reply,
                                  struct ipc_message *message)
 {
@@ -324,6 +345,9 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_IMAGE_BUILD] = dispatch_image_build,
         [IPC_IMAGE_REMOVE] = dispatch_image_remove,
         [IPC_SANDBOX_PUT] = dispatch_sandbox_put,
+        [IPC_SANDBOX_PRUNE] = dispatch_sandbox_remove,
+        [IPC_DISK_USAGE] = dispatch_disk_usage,
+        [IPC_TRASH_EMPTY] = dispatch_trash_empty,
         [IPC_POLICY_LIST] = dispatch_policy_list,
         [IPC_POLICY_RELOAD] = dispatch_policy_reload,
         [IPC_TOKEN_LIST] = dispatch_token_list,

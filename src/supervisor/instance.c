@@ -92,6 +92,7 @@ static void instance_on_end(void *ctx)
     sandbox->meta.lease = (struct meta_lease){0};
     sandbox->meta.stopped_ms = clock_unix_ms();
     sandbox->state = SANDBOX_STOPPED;
+    expiry_watch(sandbox);
     leftovers_clear(supervisor, sandbox->meta.name);
     supervisor->instance_count--;
     sandbox->foreign_runs = 0;
@@ -131,6 +132,7 @@ static void instance_watch(struct sandbox *sandbox, int64_t limit_ms)
 {
     struct supervisor *supervisor = sandbox->supervisor;
     sandbox->state = SANDBOX_STARTING;
+    event_free(&sandbox->expiry);
     sandbox->failure[0] = '\0';
     sandbox->is_silent = false;
     supervisor->instance_count++;

@@ -117,8 +117,10 @@ int recover_state(struct supervisor *supervisor, struct err *err)
     int result = recover_sandboxes(supervisor, err);
     if (result < 0)
         return result;
-    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next) {
         recover_instance(sandbox);
+        expiry_watch(sandbox);
+    }
     if (sandbox_instance_list(supervisor->host, recover_on_cgroup, supervisor, err) < 0)
         log_warn("%s", err->message);
     recover_builds(supervisor);

@@ -10,6 +10,7 @@
  *   settings                        what clients set of a sandbox
  *   runs, tasks, images, jails      what runs in them and beside them
  *   recover, leftovers, trash       what is found at start, what is left over
+ *   expiry, usage                   the end of stopped sandboxes; what all take on the disk
  */
 #pragma once
 
@@ -83,6 +84,7 @@ struct supervisor {
     size_t instance_count;     /* sandboxes that are not stopped */
     struct jail *jails;        /* those that run */
     size_t diff_count;         /* of them */
+    bool is_measuring;         /* one of them measures the disk */
     struct image_build *builds;
     struct jail *trash_jail; /* the one that empties the trash, or NULL */
 
@@ -178,6 +180,9 @@ int recover_state(struct supervisor *supervisor, struct err *err);
 void trash_empty(struct supervisor *supervisor);
 /* At start: what could not be removed is tried again. */
 void trash_reopen(struct supervisor *supervisor);
+
+/* usage.c: RUN_STARTED, RUN_ENDED with what a jail found. */
+void usage_measure(struct supervisor *supervisor, struct reply reply);
 
 /* images.c */
 void images_build(struct supervisor *supervisor, struct reply reply, const char *name,

@@ -138,6 +138,7 @@ static int table_discard(struct sandbox *sandbox, struct err *err)
     while (*at != sandbox)
         at = &(*at)->next;
     *at = sandbox->next;
+    event_free(&sandbox->expiry);
     close(sandbox->folder_fd);
     settings_free(&sandbox->meta.settings);
     trash_empty(supervisor);
@@ -263,6 +264,10 @@ static enum op_step op_begin_stop(struct sandbox *sandbox, const struct op *op)
 static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op)
 {
     struct supervisor *supervisor = sandbox->supervisor;
+    if (sandbox->state != SANDBOX_STOPPED && op->is_only_stopped) {
+        op_refuse(sandbox, op, IPC_STATUS_CONFLICT, "The sandbox is not stopped");
+        return OP_DONE;
+    }
     if (sandbox->state != SANDBOX_STOPPED) {
         instance_stop(sandbox);
         return OP_WAITS;
@@ -382,6 +387,8 @@ static enum op_step op_begin_set(struct sandbox *sandbox, const struct op *op)
         set_refuse(sandbox->supervisor, op->reply, result, err.message);
         return OP_DONE;
     }
+    if (is_new)
+        expiry_watch(sandbox);
     sandbox->is_new = false;
     log_info("sandbox=%s is %s", sandbox->meta.name, is_new ? "made and set" : "set");
     set_answer(sandbox, op->reply, is_new);

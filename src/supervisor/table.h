@@ -30,6 +30,7 @@ struct op {
     int fd; /* exec: the spec; task: the prompt; else -1 */
     uint32_t user;
     bool is_clone;
+    bool is_only_stopped;     /* remove: not what is not stopped */
     struct settings_put *put; /* set: what; owned */
 };
 
@@ -64,9 +65,10 @@ struct sandbox {
     /* while not STOPPED */
     struct sandbox_instance instance;
     struct channel *init;
-    struct event *ended; /* init's pidfd */
-    struct event *timer; /* start, stop or inactivity: by the state */
-    bool is_adopted;     /* STARTING: it is a former supervisor's, and was asked for its state */
+    struct event *ended;  /* init's pidfd */
+    struct event *expiry; /* while STOPPED: when it is to be removed */
+    struct event *timer;  /* start, stop or inactivity: by the state */
+    bool is_adopted;      /* STARTING: it is a former supervisor's, and was asked for its state */
     bool has_listeners;
     int listeners[SANDBOX_LISTENERS];
     char failure[MSG_TEXT]; /* why the start failed */
@@ -128,6 +130,9 @@ void instance_fail(struct sandbox *sandbox, const char *why); /* kills it; the e
 void instance_ready(struct sandbox *sandbox);                 /* STARTING to RUNNING */
 /* Closes descriptors and events without ending the instance: at the daemon's own end. */
 void instance_let_go(struct sandbox *sandbox);
+
+/* expiry.c: from now on, when it is STOPPED. */
+void expiry_watch(struct sandbox *sandbox);
 
 /* leftovers.c: removes the control groups of an instance that is gone, now or as soon as they are
  * empty. */

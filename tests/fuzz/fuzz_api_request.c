@@ -7,6 +7,7 @@
 
 #include "api/outcome.h"
 #include "api/request.h"
+#include "api/usage.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -20,6 +21,31 @@ static void check_spec(const struct buf *bytes, bool is_clone)
     assert(strcmp(spec.argv[spec.argc - 3], "--") == 0);
     for (uint32_t i = 5; i + 3 < spec.argc; i++)
         assert(spec.argv[i][0] != '-');
+}
+
+/* The supervisor takes each list that is accepted. */
+static void check_put(const char *data, size_t len)
+{
+    struct msg_sandbox_put put;
+    struct err err;
+    cleanup_buf struct buf lists = BUF_INIT(LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES);
+    if (request_sandbox_put(data, len, &put, &lists, &err) < 0)
+        return;
+    struct buf env = {.data = lists.data, .len = put.env_bytes};
+    struct buf labels = {.data = lists.data + (lists.data ? put.env_bytes : 0),
+                         .len = put.label_bytes};
+    assert(lists.len == env.len + labels.len);
+    assert(settings_list_is_valid(SETTINGS_ENV, &env));
+    assert(settings_list_is_valid(SETTINGS_LABELS, &labels));
+    assert(put.memory_mib >= 0 && put.cpu_millis >= 0 && put.pids >= 0);
+}
+
+static void check_list(const char *data, size_t len)
+{
+    struct msg_sandbox_list list;
+    struct err err;
+    if (request_sandbox_list(data, len, &list, &err) == 0)
+        assert(list.state <= 4 && list.label_count <= LIMIT_LABEL_FILTERS);
 }
 
 static void read_one(int which, const char *data, size_t len)
@@ -40,6 +66,19 @@ static void read_one(int which, const char *data, size_t len)
         assert(log.from >= 0);
     if (which == 4 && request_diff(data, len, &diff, &err) == 0)
         assert(diff.revision[0] != '-');
+    if (which == 7) {
+        struct msg_api_token token;
+        if (request_token(data, len, 1000, &token, &err) == 0)
+            assert(token.read_only <= 1 && (!token.expires_ms || token.expires_ms > 1000));
+    }
+    if (which == 8)
+        check_put(data, len);
+    if (which == 9)
+        check_list(data, len);
+    if (which == 10) {
+        cleanup_buf struct buf json = BUF_INIT(1024 * 1024);
+        assert(usage_json(data, len, &json) == 0);
+    }
     if (which == 5)
         request_prompt(data, len, &err);
     if (which == 6)
@@ -49,6 +88,6 @@ static void read_one(int which, const char *data, size_t len)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     if (len)
-        read_one(data[0] % 7, (const char *)data + 1, len - 1);
+        read_one(data[0] % 11, (const char *)data + 1, len - 1);
     return 0;
 }

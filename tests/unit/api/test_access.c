@@ -94,6 +94,17 @@ static void test_what_limits_mean(void)
     assert(access_refusal(&some, "GET", "/sandboxes/{name}", "b-1", 3));
     assert(access_refusal(&some, "POST", "/images", NULL, 0));
     assert(!access_refusal(&some, "GET", "/sandboxes", NULL, 0));
+    static const char *const whole[][2] = {
+        {"GET", "/df"}, {"DELETE", "/trash"}, {"GET", "/policies"}, {"POST", "/policies/reload"}};
+    for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
+        bool is_read = strcmp(whole[i][0], "GET") == 0;
+        assert(!access_refusal(&all, whole[i][0], whole[i][1], NULL, 0));
+        assert(access_refusal(&some, whole[i][0], whole[i][1], NULL, 0));
+        assert(!access_refusal(&reader, whole[i][0], whole[i][1], NULL, 0) == is_read);
+    }
+    assert(access_refusal(&some, "PUT", "/sandboxes/{name}", "b", 1));
+    assert(!access_refusal(&some, "PUT", "/sandboxes/{name}", "a-b", 3));
+    assert(access_refusal(&reader, "PUT", "/sandboxes/{name}", "a", 1));
 }
 
 int main(void)
