@@ -206,8 +206,10 @@ static void api_on_head(void *ctx, struct http_exchange *exchange)
         api_refuse(exchange, 503, "Retry-After: 1\r\n", "Out of memory");
         return;
     }
-    if (token)
+    if (token) {
+        memcpy(call->token, token->id, sizeof(call->token));
         memcpy(call->prefix, token->prefix, sizeof(call->prefix));
+    }
     http_accept_body(exchange, api_routes[matched.route].body_max);
 }
 
@@ -278,12 +280,21 @@ static void api_on_reply(struct api *api, struct ipc_message *message)
     api_call_free_when_done(call);
 }
 
+/* What is being streamed to who has a token ends with it. */
+static void api_learn_token(struct api *api, const struct msg_api_token *token)
+{
+    access_learn(&api->tokens, token);
+    for (struct api_call *call = api->calls; token->removed && call; call = call->next)
+        if (call->exchange && call->is_streaming && strcmp(call->token, token->id) == 0)
+            http_stream_abort(call->exchange);
+}
+
 static void api_on_message(struct api *api, struct ipc_message *message)
 {
     if (message->header.type == IPC_API_LISTEN)
         api_listen(api, message);
     else if (message->header.type == IPC_API_TOKEN)
-        access_learn(&api->tokens, IPC_BODY(message, msg_api_token));
+        api_learn_token(api, IPC_BODY(message, msg_api_token));
     else if (message->header.type == IPC_TASK_FINISHED)
         api_on_task_finished(api, message);
     else

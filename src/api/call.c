@@ -144,7 +144,8 @@ bool call_stream_begin(struct api_call *call, const char *type)
     char extra[64];
     snprintf(extra, sizeof(extra), "X-Request-Id: %llu\r\n", (unsigned long long)call->id);
     struct http_answer answer = {.status = 200, .type = type, .extra = extra};
-    return exchange && http_stream_begin(exchange, &answer, call_on_drain);
+    call->is_streaming = exchange && http_stream_begin(exchange, &answer, call_on_drain);
+    return call->is_streaming;
 }
 
 bool call_expects(struct api_call *call, const struct ipc_message *message, enum ipc_type type)

@@ -27,10 +27,12 @@ struct api_call {
     const struct api_route *route;
     uint64_t id; /* of the messages to the supervisor, and of the log */
     char name[MSG_NAME];
+    char token[MSG_TOKEN_ID];    /* of the client, "" over the Unix socket */
     char prefix[MSG_NAME];       /* of the sandboxes that the client's token is for; "": all */
     struct http_matched matched; /* valid while the exchange is */
     bool is_waiting;             /* for a reply; more may follow it */
     bool is_answered;            /* or its stream was begun */
+    bool is_streaming;
 
     /* Each reply; sets is_waiting again when another one follows. */
     void (*on_reply)(struct api_call *call, struct ipc_message *message);

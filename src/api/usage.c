@@ -13,6 +13,8 @@
 /* Some 300 bytes for each sandbox. */
 #define USAGE_BYTES ((size_t)16 * 1024 * 1024)
 #define USAGE_PARTS 4
+#define DIGITS "0123456789"
+#define PLACE "\t/in/"
 
 static const struct {
     const char *folder;
@@ -35,20 +37,19 @@ struct usage_line {
 static bool usage_take(const char *line, size_t len, const char *kind, struct usage_line *ret)
 {
     char text[160];
-    int at = 0;
-    long long bytes = 0;
     *ret = (struct usage_line){0};
     if (len >= sizeof(text))
         return false;
     memcpy(text, line, len);
     text[len] = '\0';
+    size_t digits = strspn(text, DIGITS);
     size_t kind_len = strlen(kind);
-    if (sscanf(text, "%18lld\t/in/%n", &bytes, &at) != 1 || at == 0 || bytes < 0 ||
-        strncmp(text + at, kind, kind_len) != 0)
+    if (digits == 0 || digits > 18 || strncmp(text + digits, PLACE, strlen(PLACE)) != 0 ||
+        strncmp(text + digits + strlen(PLACE), kind, kind_len) != 0)
         return false;
-    const char *rest = line + at + kind_len;
+    const char *rest = line + digits + strlen(PLACE) + kind_len;
     const char *end = line + len;
-    ret->bytes = bytes;
+    ret->bytes = strtoll(text, NULL, 10);
     if (rest == end)
         return true;
     if (*rest != '/')
@@ -126,12 +127,13 @@ static int64_t usage_trash(const char *data, size_t len)
 static void usage_write_disk(struct json_writer *writer, const char *data, size_t len)
 {
     char text[96];
-    long long total = 0;
-    long long left = 0;
     snprintf(text, sizeof(text), "%.*s", len < sizeof(text) ? (int)len : (int)sizeof(text) - 1,
              data);
-    if (sscanf(text, "disk %18lld %18lld\n", &total, &left) != 2)
+    char *end = NULL;
+    if (strncmp(text, "disk ", 5) != 0 || !strchr(DIGITS, text[5]))
         return;
+    int64_t total = strtoll(text + 5, &end, 10);
+    int64_t left = *end == ' ' ? strtoll(end, NULL, 10) : 0;
     json_write_key(writer, "disk");
     json_write_object_begin(writer);
     json_write_pair_integer(writer, "totalBytes", total);

@@ -35,6 +35,8 @@ void tokens_write(struct json_writer *writer, const struct supervisor *superviso
     json_write_array_begin(writer);
     for (size_t i = 0; i < supervisor->token_count; i++) {
         const struct msg_api_token *token = &supervisor->tokens[i];
+        if (token->removed && with_hash)
+            continue;
         json_write_object_begin(writer);
         json_write_pair_string(writer, "id", token->id);
         if (with_hash)
@@ -44,6 +46,8 @@ void tokens_write(struct json_writer *writer, const struct supervisor *superviso
         json_write_pair_integer(writer, "created", token->created_ms);
         if (token->expires_ms)
             json_write_pair_integer(writer, "expires", token->expires_ms);
+        if (token->removed)
+            json_write_pair_bool(writer, "refused", true);
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
@@ -107,13 +111,22 @@ int tokens_read(struct supervisor *supervisor, struct err *err)
 void tokens_tell(struct supervisor *supervisor, struct channel *channel)
 {
     for (size_t i = 0; i < supervisor->token_count; i++)
-        channel_send(channel, IPC_API_TOKEN, 0, &supervisor->tokens[i], NULL, 0);
+        if (!supervisor->tokens[i].removed)
+            channel_send(channel, IPC_API_TOKEN, 0, &supervisor->tokens[i], NULL, 0);
 }
 
 static void tokens_tell_one(struct supervisor *supervisor, struct msg_api_token token, bool removed)
 {
     token.removed = removed;
     channel_send(supervisor->api.channel, IPC_API_TOKEN, 0, &token, NULL, 0);
+}
+
+/* What the disk does not have any more is forgotten. */
+static void tokens_forget_removed(struct supervisor *supervisor)
+{
+    for (size_t i = supervisor->token_count; i-- > 0;)
+        if (supervisor->tokens[i].removed)
+            supervisor->tokens[i] = supervisor->tokens[--supervisor->token_count];
 }
 
 /* Those that are over make room; api refuses them already. */
@@ -154,6 +167,7 @@ void tokens_add(struct supervisor *supervisor, struct reply reply,
         reply_failure(supervisor, reply, result, err.message);
         return;
     }
+    tokens_forget_removed(supervisor);
     log_info("token %s made", token->id);
     tokens_tell_one(supervisor, *token, false);
     reply_status(supervisor, reply, IPC_STATUS_OK, "%s", "");
@@ -167,15 +181,19 @@ void tokens_remove(struct supervisor *supervisor, struct reply reply, const char
         reply_status(supervisor, reply, IPC_STATUS_NOT_FOUND, "There is no such token");
         return;
     }
-    struct msg_api_token token = *found;
-    *found = supervisor->tokens[--supervisor->token_count];
-    tokens_tell_one(supervisor, token, true); /* refused from now on, whatever the disk says */
-    int result = tokens_save(supervisor, &err);
-    if (result < 0) {
-        supervisor->tokens[supervisor->token_count++] = token; /* for another try */
-        reply_failure(supervisor, reply, result, err.message);
+    /* Refused from now on, whatever the disk says, by this api and the next one. */
+    found->removed = true;
+    tokens_tell_one(supervisor, *found, true);
+    if (tokens_save(supervisor, &err) < 0) {
+        log_error("token %s is refused, but still on the disk: %s", found->id, err.message);
+        reply_status(supervisor, reply, IPC_STATUS_UNAVAILABLE,
+                     "The token is refused from now on, but could not be taken off the disk, and "
+                     "the daemon's next start would let it in again: %s. Cure that, and remove it "
+                     "again",
+                     err.message);
         return;
     }
-    log_info("token %s removed", token.id);
+    log_info("token %s removed", found->id);
+    tokens_forget_removed(supervisor);
     reply_status(supervisor, reply, IPC_STATUS_OK, "%s", "");
 }

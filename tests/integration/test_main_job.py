@@ -1,6 +1,7 @@
 """The main job, end to end, with the real Claude Code: clone, task, poll, diff."""
 import json
 import os
+import socket
 
 import pytest
 
@@ -66,6 +67,13 @@ def test_names_are_refused_as_the_pattern_says(daemon, name):
         assert (answer.status, answer.text) == (404, "Not found")
     else:
         assert (answer.status, answer.text) == (400, BAD_NAME)
+
+
+def test_a_name_of_raw_utf8_is_no_name(daemon):
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(daemon.socket))
+        client.sendall("GET /sandboxes/é/task HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        assert harness.read_all(client).startswith(b"HTTP/1.1 400 ")
 
 
 @pytest.mark.parametrize("name", ["a", "0", "a--b", "a" * 63])

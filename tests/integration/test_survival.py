@@ -2,6 +2,7 @@
 import concurrent.futures
 import contextlib
 import http.client
+import json
 import os
 import pathlib
 import re
@@ -194,17 +195,17 @@ def test_a_newer_meta_json_is_refused_with_a_message(daemon_sh):
     daemon_sh.stop()
     path = daemon_sh.state / "sandboxes" / "newer" / "meta.json"
     text = path.read_text()
-    path.write_text(text.replace('"schema": 1', '"schema": 99').replace('"schema":1', '"schema":99'))
-    assert path.read_text() != text
+    path.write_text(json.dumps({**json.loads(text), "schema": 99}))
     daemon_sh.start(wait=False)
     try:
         assert daemon_sh.process.wait(harness.patient(20)) != 0
         assert "newer" in daemon_sh.log() and "99" in daemon_sh.log()
+        assert json.loads(path.read_text())["schema"] == 99, "nothing was written over it"
     finally:
         path.write_text(text)
 
 
-def leftovers(daemon):
+def leftovers(daemon, word="leftover"):
     """Mounts, cgroups and processes that belong to the daemon's instances. User namespaces are not
     counted: the pool of ids keeps one for each block that was ever used."""
     def is_counted(fd):
@@ -214,10 +215,11 @@ def leftovers(daemon):
             return False
     pid = daemon.process.pid
     mounts = pathlib.Path(f"/proc/{pid}/mountinfo").read_text().count(str(daemon.state))
-    groups = [path for path, _, _ in os.walk("/sys/fs/cgroup") if "leftover" in path]
+    groups = [path for path, _, _ in os.walk("/sys/fs/cgroup") if word in path]
     fds = sum(map(is_counted, os.listdir(f"/proc/{pid}/fd")))
     folders = sorted(os.listdir(daemon.state / "sandboxes"))
-    return mounts, groups, fds, folders
+    children = sorted(filter(harness.is_program, harness.children_of(pid)))
+    return mounts, groups, fds, folders, children
 
 
 def test_nothing_is_left_after_stop_and_remove(daemon_sh):
@@ -311,7 +313,16 @@ def test_a_daemon_that_ends_with_nothing_running_leaves_no_group(make_daemon):
 
 
 def test_fifty_at_once_and_one_name_fifty_times(daemon_sh):
+    """CASES D9: and nothing is left of them."""
     results = []
+    warm = daemon_sh.sandbox("many-warm")
+    warm.exec("/bin/true")
+    warm.remove()
+
+    def is_quiet():
+        return not os.listdir(daemon_sh.state / "trash")
+    harness.wait_for(is_quiet, 30, "empty trash")
+    before = leftovers(daemon_sh, daemon_sh.cgroup_name() + "/")
 
     def one(name):
         results.append(daemon_sh.sandbox(name).exec("/bin/cat", "/proc/sys/kernel/random/boot_id"))
@@ -325,3 +336,8 @@ def test_fifty_at_once_and_one_name_fifty_times(daemon_sh):
             thread.join()
         assert len(results) == 50 and all(r["exitCode"] == 0 for r in results)
         assert len({r["stdout"] for r in results}) == len(set(names))
+        for name in set(names):
+            assert daemon_sh.sandbox(name).remove().status == 204
+        harness.wait_for(is_quiet, 60, "empty trash")
+        harness.wait_for(lambda: leftovers(daemon_sh, daemon_sh.cgroup_name() + "/") == before, 30,
+                         f"nothing left but {before}")

@@ -13,10 +13,10 @@ import harness
 PORT = 7411
 
 
-def call(daemon, method, path, token=None, body=None, host=None, **headers):
+def call(daemon, method, path, token=None, body=None, host=None, address="127.0.0.1", **headers):
     """One request over TCP, from inside the daemon's network namespace."""
     def work():
-        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=harness.patient(30))
+        connection = http.client.HTTPConnection(address, PORT, timeout=harness.patient(30))
         try:
             if token:
                 headers["Authorization"] = f"Bearer {token}"
@@ -34,7 +34,7 @@ def call(daemon, method, path, token=None, body=None, host=None, **headers):
 @pytest.fixture(scope="module")
 def tcp(make_daemon):
     daemon = make_daemon(default_agent="sh", start=False)
-    daemon.config["listen"] = [f"unix:{daemon.socket}", f"tcp:127.0.0.1:{PORT}"]
+    daemon.config["listen"] = [f"unix:{daemon.socket}", f"tcp:127.0.0.1:{PORT}", f"tcp:[::1]:{PORT}"]
     return daemon.start()
 
 
@@ -108,12 +108,19 @@ def test_tokens_outlive_the_api_and_the_daemon_and_are_nowhere_in_clear(tcp):
     assert call(tcp, "GET", "/healthz", token).status == 200
     listed = tcp.get("/tokens")
     assert number in [entry["id"] for entry in listed.json]
-    files = [path for path in pathlib.Path(tcp.state).iterdir() if path.is_file()]
-    assert (tcp.state / "tokens.json") in files
+    box = tcp.sandbox("with-token")
+    assert call(tcp, "POST", f"{box.path}/repository", token, {"url": harness.HELLO}).status == 200
+    assert call(tcp, "POST", f"{box.path}/task", token, "echo done").status == 202
+    box.finish()
+    before = {path for path in (tcp.state / "images").rglob("*") if path.is_file()}
+    files = {path for path in pathlib.Path(tcp.state).rglob("*")
+             if path.is_file() and not path.is_symlink()} - before
+    assert {tcp.state / "tokens.json", tcp.state / "audit.jsonl"} <= files
     assert (tcp.state / "tokens.json").stat().st_mode & 0o777 == 0o600
     secret = token.removeprefix("paddock_").encode()
-    for path in files + [tcp.log_path]:
+    for path in files | {tcp.log_path}:
         assert secret not in path.read_bytes(), path
+    box.remove()
     assert secret not in listed.body and b"hash" not in listed.body
 
 
@@ -143,3 +150,124 @@ def test_bad_limits_and_an_address_that_is_not_loopback_are_refused(tcp, make_da
     assert daemon.process.wait(harness.patient(30)) != 0
     assert "put a TLS proxy in front" in daemon.log()
     daemon.config["listen"] = good
+
+
+def test_the_other_loopback_address_wants_a_token_too(tcp):
+    _, token = make(tcp)
+    for host in (None, f"[::1]:{PORT}", "localhost"):
+        assert call(tcp, "GET", "/healthz", token, host=host, address="::1").status == 200
+    assert call(tcp, "GET", "/healthz", address="::1").status == 401
+    assert call(tcp, "GET", "/healthz", token, host="[::2]", address="::1").status == 403
+
+
+def test_what_is_set_listed_and_measured_is_bound_by_prefix_and_read_only_too(tcp):
+    _, mine = make(tcp, prefix="mine-")
+    _, reader = make(tcp, readOnly=True)
+    try:
+        for name in ("mine-1", "other-1"):
+            assert tcp.call("PUT", f"/sandboxes/{name}", {"labels": {"a": "b"}}).status == 201
+        listed = call(tcp, "GET", "/sandboxes?label=a=b&state=stopped", mine).json
+        assert [box["name"] for box in listed] == ["mine-1"]
+        assert call(tcp, "PUT", "/sandboxes/mine-1", mine, {}).status == 200
+        assert call(tcp, "PUT", "/sandboxes/other-1", mine, {}).status == 403
+        assert call(tcp, "PUT", "/sandboxes/mine-1", reader, {}).status == 403
+        assert call(tcp, "DELETE", "/sandboxes/other-1?state=stopped", mine).status == 403
+        assert call(tcp, "POST", "/sandboxes/other-1/stop?wait=0", mine).status == 403
+        for method, path in (("GET", "/df"), ("GET", "/policies"), ("POST", "/policies/reload"),
+                             ("DELETE", "/trash")):
+            assert call(tcp, method, path, mine).status == 403, path
+            assert (call(tcp, method, path, reader).status == 200) == (method == "GET"), path
+        _, whole = make(tcp)
+        assert call(tcp, "POST", "/policies/reload", whole).status == 200
+        assert call(tcp, "DELETE", "/trash", whole).status == 202
+    finally:
+        for name in ("mine-1", "other-1"):
+            tcp.sandbox(name).remove()
+
+
+def test_a_stream_ends_with_its_token(tcp):
+    number, token = make(tcp)
+    box = tcp.sandbox("streamed")
+    assert box.clone().status == 200
+    assert box.start_task("echo begun; read x < <(sleep 300)").status == 202
+
+    def follow():
+        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=harness.patient(60))
+        connection.request("GET", f"{box.path}/task/log?follow=1", None,
+                           {"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        assert response.status == 200 and response.readline() == b"begun\n"
+        assert tcp.call("DELETE", f"/tokens/{number}").status == 204
+        with pytest.raises((http.client.IncompleteRead, ConnectionError)):
+            response.read()
+    harness.in_namespace(tcp.namespace.fd, follow)
+    assert box.task()["state"] == "running"  # which belongs to nobody's token
+    box.remove()
+
+
+def test_there_are_256_at_most_and_one_that_is_over_makes_room(make_daemon):
+    daemon = make_daemon(default_agent="sh")
+    first, _ = make(daemon)
+    for _ in range(254):
+        make(daemon)
+    make(daemon, expiresIn=1)
+    assert len(daemon.get("/tokens").json) == 256
+    harness.wait_for(lambda: daemon.post("/tokens", {}).status == 200, 20, "room for one more")
+    refused = daemon.post("/tokens", {})
+    assert refused.status == 409 and "256 tokens already" in refused.text
+    assert daemon.call("DELETE", f"/tokens/{first}").status == 204
+    assert daemon.post("/tokens", {}).status == 200
+    daemon.close()
+
+
+def test_a_damaged_file_of_tokens_is_told_and_left_as_it_is(make_daemon):
+    daemon = make_daemon(default_agent="sh")
+    make(daemon)
+    path = daemon.state / "tokens.json"
+    good = path.read_text()
+    for text in ("{", "{}", "[{}]", '[{"id": "x"}]', ""):
+        daemon.stop()
+        path.write_text(text)
+        offset = daemon.log_size()
+        daemon.start(wait=False)
+        assert daemon.process.wait(harness.patient(30)) == 1
+        assert "tokens.json is damaged: remove it, and make new tokens" in daemon.log()[offset:]
+        assert path.read_text() == text
+    path.write_text(good)
+    daemon.start()
+    assert len(daemon.get("/tokens").json) == 1
+    daemon.close()
+
+
+def test_a_removal_that_the_disk_refuses_is_told_and_holds_as_long_as_it_can(make_daemon):
+    daemon = make_daemon(default_agent="sh", start=False)
+    daemon.config["listen"] = [f"unix:{daemon.socket}", f"tcp:127.0.0.1:{PORT + 1}"]
+    daemon.start()
+    number, token = make(daemon)
+    other, _ = make(daemon)
+
+    def ask():
+        def work():
+            connection = http.client.HTTPConnection("127.0.0.1", PORT + 1, timeout=harness.patient(30))
+            connection.request("GET", "/healthz", None, {"Authorization": f"Bearer {token}"})
+            return connection.getresponse().status
+        return harness.in_namespace(daemon.namespace.fd, work)
+    assert ask() == 200
+    block = daemon.state / "tokens.json.tmp"
+    block.mkdir()  # the new file cannot be written
+    answer = daemon.call("DELETE", f"/tokens/{number}")
+    assert answer.status == 503 and "could not be taken off the disk" in answer.text, answer
+    assert "the daemon's next start would let it in again" in answer.text
+    assert ask() == 401
+    api = daemon.pid_of("paddock-api")
+    os.kill(api, signal.SIGKILL)
+    harness.wait_for(lambda: daemon.pid_of("paddock-api") not in (None, api) and daemon.is_ready(), 30,
+                     "a new api")
+    assert ask() == 401, "the next api was not told of it"
+    assert [t["id"] for t in daemon.get("/tokens").json if t.get("refused")] == [number]
+    block.rmdir()
+    assert daemon.call("DELETE", f"/tokens/{number}").status == 204
+    daemon.stop()
+    daemon.start()
+    assert ask() == 401 and [t["id"] for t in daemon.get("/tokens").json] == [other]
+    daemon.close()
