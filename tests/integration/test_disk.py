@@ -96,6 +96,21 @@ def test_prune_takes_stopped_sandboxes_unused_images_and_the_trash(make_daemon):
     daemon.close()
 
 
+@pytest.mark.parametrize("answer, is_gone", [(b"n\n", False), (b"\n", False), (b"y\n", True)])
+def test_prune_asks_on_a_terminal(disk_daemon, answer, is_gone):
+    assert disk_daemon.call("PUT", "/sandboxes/asked", {"labels": {"ask": "me"}}).status == 201
+    ours, theirs = os.openpty()
+    try:
+        os.write(ours, answer)
+        result = disk_daemon.cli("prune", "--label", "ask", stdin=theirs)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"asked" in result.stderr and b"[y/N]" in result.stderr and not result.stdout
+    assert disk_daemon.get("/sandboxes/asked").status == (404 if is_gone else 200)
+    disk_daemon.sandbox("asked").remove()
+
+
 # -------------------------------------------------------------------------------- the end of time
 
 

@@ -274,3 +274,41 @@ def test_the_command_line_creates_and_sets(box_daemon):
     refused = box_daemon.cli("create", "by-cli-2", "--agent", "hs", check=False)
     assert refused.returncode == 1 and b"did you mean sh?" in refused.stderr
     box_daemon.sandbox("by-cli").remove()
+
+
+def test_the_list_of_policies_tells_the_default_one(box_daemon):
+    rows = [line.split() for line in box_daemon.cli("policy", "ls").stdout.decode().splitlines()]
+    assert rows[0][:4] == ["NAME", "DEFAULT", "IN", "FORCE"]
+    assert {row[0]: row[1] for row in rows[1:]} == {"test": "yes", "closed": "no"}
+
+
+# -------------------------------------------------------------------------- starts refused
+
+
+@pytest.mark.parametrize("what, text", [
+    ({"max_running": 1}, "1 sandboxes run already (max_running): stop one first"),
+    ({"floor": {"disk_mib": 1 << 30}}, "(floor.disk_mib): stop one or free some"),
+    ({"floor": {"memory_mib": 1 << 30}}, "(floor.memory_mib): stop one or free some")])
+def test_every_kind_of_start_is_told_why_not_and_a_put_starts_nothing(make_daemon, what, text):
+    daemon = make_daemon(default_agent="sh")
+    stopped, running = daemon.sandbox("stopped"), daemon.sandbox("running")
+    for box in (stopped, running):
+        assert box.clone().status == 200
+    assert daemon.post(f"{stopped.path}/stop").status == 204
+    daemon.stop()
+    daemon.config.update(what)
+    daemon.start()
+    assert running.exec("/bin/true")["exitCode"] == 0
+    for answer in (stopped.start_task("true"), daemon.sandbox("new").clone(),
+                   daemon.post(f"{stopped.path}/exec", {"argv": ["/bin/true"]})):
+        assert answer.status == 503 and text in answer.text, answer
+        assert answer.headers["retry-after"] == "1"
+    assert put(daemon, "made", {"labels": {"a": "b"}}).status == 201
+    assert put(daemon, "stopped", {"env": {"A": "b"}}).status == 200
+    assert daemon.get("/sandboxes/new").status == 404
+    assert stopped.diff().status == 200 and stopped.task()["state"] == "none"
+    daemon.stop()
+    daemon.config.update({"max_running": 0, "floor": {}})
+    daemon.start()
+    assert stopped.run_task("echo $A")["result"] == "b\n"
+    daemon.close()

@@ -5,6 +5,7 @@
 
 #include "api/outcome.h"
 #include "api/request.h"
+#include "api/usage.h"
 #include "util/cleanup.h"
 
 static struct spec spec;
@@ -216,6 +217,60 @@ static void test_an_outcome_is_one_only_when_whole(void)
     assert(!outcome_is_valid("{\"state\":\"running\"}", 19));
 }
 
+/* Folders stand behind what is in them; what has no name of ours is passed over. */
+static void test_what_du_says_becomes_json(void)
+{
+    static const char said[] = "disk 100 40\n"
+                               "5\t/in/sandboxes/a/workspace\n7\t/in/sandboxes/a/base.git\n"
+                               "12\t/in/sandboxes/a\n"
+                               "9\t/in/sandboxes/B/task\n9\t/in/sandboxes/B\n"
+                               "3\t/in/sandboxes/c\n"
+                               "x\t/in/sandboxes/d\n-1\t/in/sandboxes/e\n1 /in/sandboxes/f\n"
+                               "30\t/in/sandboxes\n6\t/in/trash/image-1\n6\t/in/trash\n"
+                               "8\t/in/images/i\n8\t/in/images/.build-j\n16\t/in/images";
+    static const char wanted[] =
+        "{\"disk\":{\"totalBytes\":100,\"freeBytes\":40},\"sandboxes\":["
+        "{\"name\":\"a\",\"bytes\":12,\"workspaceBytes\":5,\"overlayBytes\":0,\"taskBytes\":0,"
+        "\"baseBytes\":7},"
+        "{\"name\":\"c\",\"bytes\":3,\"workspaceBytes\":0,\"overlayBytes\":0,\"taskBytes\":0,"
+        "\"baseBytes\":0}],\"sandboxesBytes\":30,\"images\":[{\"name\":\"i\",\"bytes\":8}],"
+        "\"imagesBytes\":16,\"trashBytes\":6}";
+    cleanup_buf struct buf json = BUF_INIT(4096);
+    assert(usage_json(said, sizeof(said) - 1, &json) == 0);
+    assert(strcmp(buf_text(&json), wanted) == 0);
+}
+
+static void test_what_is_set_is_packed_for_the_supervisor(void)
+{
+    static const char body[] = "{\"agent\":\"a\",\"limits\":{\"cpus\":0.25,\"pids\":20},"
+                               "\"env\":{\"A\":\"1\",\"B\":\"\"},\"labels\":{\"x.y/z\":\"1\"}}";
+    cleanup_buf struct buf lists = BUF_INIT(LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES);
+    struct msg_sandbox_put put;
+    struct err err;
+    assert(request_sandbox_put(body, sizeof(body) - 1, &put, &lists, &err) == 0);
+    assert(strcmp(put.agent, "a") == 0 && !put.policy[0] && put.cpu_millis == 250);
+    assert(put.pids == 20 && put.memory_mib == 0 && put.env_bytes == 7 && put.label_bytes == 8);
+    assert(memcmp(lists.data, "A=1\0B=\0x.y/z=1", 15) == 0);
+    buf_clear(&lists);
+    assert(request_sandbox_put("", 0, &put, &lists, &err) == 0 && put.env_bytes == 0);
+    assert(request_sandbox_put("null", 4, &put, &lists, &err) == -EINVAL);
+    assert(request_sandbox_put("{\"env\":{\"A\":null}}", 18, &put, &lists, &err) == -EINVAL);
+}
+
+static void test_filters_are_those_of_the_documents(void)
+{
+    struct msg_sandbox_list list;
+    struct err err;
+    static const char good[] = "label=a%3Db&state=running&label=c";
+    assert(request_sandbox_list(good, sizeof(good) - 1, &list, &err) == 0);
+    assert(list.state == 3 && list.label_count == 2 && memcmp(list.labels, "a=b\0c", 6) == 0);
+    assert(request_sandbox_list(NULL, 0, &list, &err) == 0 && list.state == 0);
+    static const char *const bad[] = {"state=", "state=on", "label==b", "label=a&label=%00",
+                                      "labels=a"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert(request_sandbox_list(bad[i], strlen(bad[i]), &list, &err) == -EINVAL);
+}
+
 int main(void)
 {
     test_only_repositories_of_github_are_cloned();
@@ -227,5 +282,8 @@ int main(void)
     test_queries();
     test_images();
     test_an_outcome_is_one_only_when_whole();
+    test_what_du_says_becomes_json();
+    test_what_is_set_is_packed_for_the_supervisor();
+    test_filters_are_those_of_the_documents();
     return 0;
 }
