@@ -11,6 +11,7 @@
 #include "api/access.h"
 #include "api/call.h"
 #include "api/outcome.h"
+#include "api/run.h"
 #include "util/cleanup.h"
 #include "util/clock.h"
 #include "util/log.h"
@@ -98,6 +99,13 @@ void call_send(struct api_call *call, enum ipc_type type, const void *body, cons
     call->is_waiting = true;
 }
 
+void call_tell(struct api_call *call, enum ipc_type type)
+{
+    struct err err;
+    if (ipc_send(call->api->fd, type, call->id, NULL, NULL, 0, &err) < 0)
+        log_warn("request=%llu %s", (unsigned long long)call->id, err.message);
+}
+
 void call_resume(struct api_call *call)
 {
     call->is_waiting = false;
@@ -171,6 +179,18 @@ static bool api_is_let_in(const struct api *api, struct http_exchange *exchange,
     return *ret;
 }
 
+/* A streamed body is read when the supervisor has said where it goes. */
+static void api_take_body(struct api_call *call)
+{
+    const struct http_head *head = http_exchange_head(call->exchange);
+    if (!CALL_IS_STREAMED(call->route))
+        http_accept_body(call->exchange, (size_t)call->route->body_max);
+    else if (head->content_length > call->route->body_max)
+        call_text(call, 413, "Send an archive smaller than 32 GiB");
+    else
+        call->route->handle(call);
+}
+
 /* Token, path, name, method, then what the token allows; the body comes later. */
 static void api_on_head(void *ctx, struct http_exchange *exchange)
 {
@@ -210,14 +230,24 @@ static void api_on_head(void *ctx, struct http_exchange *exchange)
         memcpy(call->token, token->id, sizeof(call->token));
         memcpy(call->prefix, token->prefix, sizeof(call->prefix));
     }
-    http_accept_body(exchange, api_routes[matched.route].body_max);
+    api_take_body(call);
 }
 
 static void api_on_body(void *ctx, struct http_exchange *exchange)
 {
     (void)ctx;
     struct api_call *call = http_exchange_user(exchange);
-    call->route->handle(call);
+    if (CALL_IS_STREAMED(call->route))
+        import_whole(call);
+    else
+        call->route->handle(call);
+}
+
+static bool api_on_body_data(void *ctx, struct http_exchange *exchange, const char *data,
+                             size_t len)
+{
+    (void)ctx;
+    return import_piece(http_exchange_user(exchange), data, len);
 }
 
 static void api_on_body_too_large(void *ctx, struct http_exchange *exchange)
@@ -326,6 +356,7 @@ int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, cons
         .on_head = api_on_head,
         .on_body = api_on_body,
         .on_body_too_large = api_on_body_too_large,
+        .on_body_data = api_on_body_data,
         .on_end = api_on_end,
     };
     struct api *api = calloc(1, sizeof(*api));

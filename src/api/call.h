@@ -17,9 +17,11 @@
 struct api_call;
 
 struct api_route {
-    void (*handle)(struct api_call *call); /* the body is there */
-    size_t body_max;
+    void (*handle)(struct api_call *call); /* the body is there; or it is streamed, and to come */
+    int64_t body_max;
 };
+/* A body of this limit is an image's archive: it is streamed (import.c). */
+#define CALL_IS_STREAMED(route) ((route)->body_max == LIMIT_IMPORT_BYTES)
 
 struct api_call {
     struct api *api;
@@ -53,6 +55,8 @@ struct api_call {
 void call_send(struct api_call *call, enum ipc_type type, const void *body, const int *fds,
                size_t fd_count,
                void (*on_reply)(struct api_call *call, struct ipc_message *message));
+/* Sends a message without a body that nobody answers. */
+void call_tell(struct api_call *call, enum ipc_type type);
 /* A call that set is_waiting for something else than a reply was answered. It may be gone then. */
 void call_resume(struct api_call *call);
 uv_loop_t *call_loop(const struct api_call *call);

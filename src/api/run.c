@@ -14,6 +14,7 @@ static void run_free(void *state)
         source_close(run->sources[i]);
         buf_free(&run->tails[i]);
     }
+    sink_close(run->sink);
     free(run);
 }
 
@@ -48,6 +49,8 @@ static void run_on_started(struct api_call *call, struct ipc_message *message)
             run->sources[i] = source_new(call_loop(call), fd, run_on_data, NULL, run);
     }
     call->is_waiting = true; /* for RUN_ENDED */
+    if (run->ops->on_started)
+        run->ops->on_started(run, message);
     if (!call->exchange && run->ops->on_gone)
         run->ops->on_gone(run);
 }

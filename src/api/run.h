@@ -5,6 +5,7 @@
 #pragma once
 
 #include "api/call.h"
+#include "api/sink.h"
 #include "api/source.h"
 
 enum { RUN_STDOUT, RUN_STDERR, RUN_STREAMS };
@@ -18,12 +19,15 @@ struct run_ops {
     void (*on_done)(struct run *run);
     /* The client went away; NULL: the program's output is read on and dropped. */
     void (*on_gone)(struct run *run);
+    /* RUN_STARTED came; more descriptors than the two pipes may be in it. NULL: there are none. */
+    void (*on_started)(struct run *run, struct ipc_message *message);
 };
 
 struct run {
     struct api_call *call;
     const struct run_ops *ops;
     struct source *sources[RUN_STREAMS];
+    struct sink *sink;             /* of its input; NULL: it has none, or no more */
     struct buf tails[RUN_STREAMS]; /* kept by run_keep_tail */
     bool is_cut[RUN_STREAMS];
     bool is_ended;
@@ -47,3 +51,8 @@ void run_finish_tails(struct run *run);
 int run_exit_code(const struct run *run);
 
 void run_resume(struct run *run);
+
+/* import.c. The body of an import that comes in pieces (as http_handler's on_body_data), and its
+ * end. */
+bool import_piece(struct api_call *call, const char *data, size_t len);
+void import_whole(struct api_call *call);

@@ -62,6 +62,10 @@ struct cli_request {
     const char *body;
     size_t body_len;
     bool is_only_new; /* of a PUT: what is there already is not replaced */
+    /* When set, gives the body instead: up to max bytes, 0 at the end, negative when it broke. It
+     * is asked for when the daemon has said that it takes it. */
+    ssize_t (*upload)(void *ctx, char *data, size_t max);
+    int64_t upload_bytes; /* -1: not known */
     /* When set, gets the body of an answer of 2xx as it comes. */
     void (*stream)(void *ctx, const char *data, size_t len);
     void *ctx;
@@ -177,6 +181,7 @@ enum cli_exit cmd_diff(struct cli *cli, struct err *err);
 enum cli_exit cmd_doctor(struct cli *cli, struct err *err);
 enum cli_exit cmd_exec(struct cli *cli, struct err *err);
 enum cli_exit cmd_help(struct cli *cli, struct err *err);
+enum cli_exit cmd_image_import(struct cli *cli, struct err *err);
 enum cli_exit cmd_image_build(struct cli *cli, struct err *err);
 enum cli_exit cmd_image_ls(struct cli *cli, struct err *err);
 enum cli_exit cmd_image_rm(struct cli *cli, struct err *err);

@@ -13,6 +13,7 @@
 
 #define DEFAULT_SOCKET "/run/paddock/paddock.sock"
 #define CONNECT_TIMEOUT_MS 10000L
+#define CONTINUE_TIMEOUT_MS 30000L
 
 struct target {
     char socket[256]; /* "" for TCP */
@@ -110,6 +111,13 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     return len;
 }
 
+static size_t on_upload(char *data, size_t size, size_t count, void *ctx)
+{
+    const struct cli_request *request = ((struct transfer *)ctx)->request;
+    ssize_t n = request->upload(request->ctx, data, size * count);
+    return n < 0 ? CURL_READFUNC_ABORT : (size_t)n;
+}
+
 static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
     (void)ctx, (void)a, (void)b, (void)c, (void)d;
@@ -118,7 +126,9 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
 
 static struct curl_slist *make_headers(const struct cli_request *request, struct err *err)
 {
-    struct curl_slist *headers = curl_slist_append(NULL, "Expect:");
+    /* An archive waits until the daemon wants it: a refusal comes before gigabytes are sent. */
+    struct curl_slist *headers =
+        curl_slist_append(NULL, request->upload ? "Expect: 100-continue" : "Expect:");
     char line[4096];
     snprintf(line, sizeof(line), "Content-Type: %s",
              request->content_type ? request->content_type : "");
@@ -160,7 +170,14 @@ static void set_options(struct transfer *transfer, const struct target *target,
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
     bool is_post = strcmp(request->method, "POST") == 0;
-    if (is_post || request->body) {
+    if (request->upload) {
+        curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);
+        curl_easy_setopt(curl, CURLOPT_READFUNCTION, on_upload);
+        curl_easy_setopt(curl, CURLOPT_READDATA, transfer);
+        curl_easy_setopt(curl, CURLOPT_INFILESIZE_LARGE, (curl_off_t)request->upload_bytes);
+        curl_easy_setopt(curl, CURLOPT_EXPECT_100_TIMEOUT_MS, CONTINUE_TIMEOUT_MS);
+        curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, request->method);
+    } else if (is_post || request->body) {
         curl_easy_setopt(curl, CURLOPT_POST, 1L);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)request->body_len);
         curl_easy_setopt(curl, CURLOPT_POSTFIELDS, request->body ? request->body : "");

@@ -182,6 +182,16 @@ const struct cli_verb cli_verbs[] = {
      .options = HAS(REBUILD),
      .kind = CLI_KIND_RECIPE,
      RUN(cmd_image_build)},
+    {.name = "image import",
+     .arguments = "NAME FILE|FOLDER|-",
+     .summary = "make an image of an archive",
+     .details = "A tar of a root file system, an OCI image layout (a folder or a tar), or an\n"
+                "archive of `docker save`; gzip, xz, zstd and bzip2 are undone. \"-\" is standard\n"
+                "input: docker save debian | paddock image import debian -",
+     .min_args = 2,
+     .max_args = 2,
+     .kind = CLI_KIND_RECIPE,
+     RUN(cmd_image_import)},
     {.name = "image ls", .arguments = "", .summary = "list the images", RUN(cmd_image_ls)},
     {.name = "image rm",
      .arguments = "NAME",

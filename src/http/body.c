@@ -9,10 +9,22 @@
 /* Chunk sizes, extensions and trailers around a body: a chunk of one byte has five bytes more. */
 #define HTTP_FRAMING_BYTES(body_max) (8 * (body_max) + 65536)
 
+/* Keeps the bytes, or gives them on. */
+static int http_body_take(struct http_exchange *exchange, const char *data, size_t len)
+{
+    if (!exchange->is_body_streamed)
+        return buf_append(&exchange->body, data, len);
+    const struct http_config *config = http_server_config(exchange->connection->server);
+    if (!config->handler->on_body_data(config->ctx, exchange, data, len))
+        exchange->is_body_paused = true;
+    exchange->chunked_bytes = 0; /* the framing is counted between two pieces */
+    return 0;
+}
+
 static int http_on_chunk_data(llhttp_t *parser, const char *data, size_t len)
 {
     struct http_exchange *exchange = parser->data;
-    if (buf_append(&exchange->body, data, len) == 0)
+    if (http_body_take(exchange, data, len) == 0)
         return 0;
     exchange->is_too_large = true;
     return HPE_USER;
@@ -32,6 +44,7 @@ void http_body_begin(struct http_exchange *exchange)
     settings.on_body = http_on_chunk_data;
     settings.on_message_complete = http_on_chunks_complete;
     exchange->chunked_bytes = 0;
+    exchange->body_bytes = 0;
     llhttp_init(&exchange->chunks, HTTP_REQUEST, &settings);
     exchange->chunks.data = exchange;
     if (exchange->head.is_chunked) {
@@ -59,17 +72,22 @@ static int http_chunks_read(struct http_exchange *exchange, struct buf *in)
     return exchange->chunked_bytes > HTTP_FRAMING_BYTES(exchange->body.max) ? 400 : 0;
 }
 
+bool http_body_is_coming(const struct http_exchange *exchange)
+{
+    return exchange->head.is_chunked || exchange->head.content_length > 0;
+}
+
 int http_body_read(struct http_exchange *exchange, struct buf *in)
 {
     if (exchange->head.is_chunked)
         return http_chunks_read(exchange, in);
-    size_t length = exchange->head.content_length > 0 ? (size_t)exchange->head.content_length : 0;
-    size_t take = length - exchange->body.len;
-    if (take > in->len)
-        take = in->len;
-    if (take && buf_append(&exchange->body, in->data, take) < 0)
+    int64_t length = exchange->head.content_length > 0 ? exchange->head.content_length : 0;
+    int64_t missing = length - exchange->body_bytes;
+    size_t take = missing < (int64_t)in->len ? (size_t)missing : in->len;
+    if (take && http_body_take(exchange, in->data, take) < 0)
         return 503; /* no memory: the length was checked against the limit */
+    exchange->body_bytes += (int64_t)take;
     if (take)
         buf_consume(in, take);
-    return exchange->body.len == length;
+    return exchange->body_bytes == length;
 }

@@ -174,8 +174,11 @@ static void http_body_process(struct http_connection *connection)
     struct http_exchange *exchange = &connection->exchange;
     const struct http_config *config = http_config_of(connection);
     int status = http_body_read(exchange, &connection->in);
-    if (status == 0)
+    if (status == 0) {
+        if (exchange->is_body_streamed) /* a paused client is not slow */
+            http_connection_timer(connection, exchange->is_body_paused ? 0 : config->body_ms);
         return;
+    }
     connection->state = HTTP_ANSWERING;
     http_connection_timer(connection, 0);
     exchange->is_body_read = status == 1;
@@ -187,25 +190,50 @@ static void http_body_process(struct http_connection *connection)
         http_connection_refuse(connection, status, "the body cannot be read");
 }
 
+/* The state in which the body is read, from here on. */
+static void http_body_enter(struct http_exchange *exchange)
+{
+    static char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct http_connection *connection = exchange->connection;
+    connection->state = HTTP_IN_BODY;
+    http_body_begin(exchange);
+    http_connection_timer(connection, http_config_of(connection)->body_ms);
+    if (exchange->head.is_continue_awaited && connection->in.len == 0 &&
+        http_body_is_coming(exchange)) {
+        struct buf out = {.data = text, .len = sizeof(text) - 1};
+        http_connection_write(connection, &out);
+    }
+}
+
 void http_accept_body(struct http_exchange *exchange, size_t max)
 {
-    struct http_connection *connection = exchange->connection;
-    const struct http_config *config = http_config_of(connection);
+    const struct http_config *config = http_config_of(exchange->connection);
     if (exchange->head.content_length > 0 && (uint64_t)exchange->head.content_length > max) {
         exchange->is_too_large = true;
         config->handler->on_body_too_large(config->ctx, exchange);
         return;
     }
     exchange->body = BUF_INIT(max);
-    connection->state = HTTP_IN_BODY;
-    http_body_begin(exchange);
-    http_connection_timer(connection, config->body_ms);
-    if (exchange->head.is_continue_awaited && connection->in.len == 0 &&
-        (exchange->head.is_chunked || exchange->head.content_length > 0)) {
-        static char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
-        struct buf out = {.data = text, .len = sizeof(text) - 1};
-        http_connection_write(connection, &out);
-    }
+    http_body_enter(exchange);
+}
+
+void http_stream_body(struct http_exchange *exchange)
+{
+    if (exchange->connection->state == HTTP_CLOSING)
+        return;
+    exchange->is_body_streamed = true;
+    http_body_enter(exchange);
+    http_connection_process(exchange->connection);
+}
+
+void http_resume_body(struct http_exchange *exchange)
+{
+    struct http_connection *connection = exchange->connection;
+    if (!exchange->is_body_paused || connection->state != HTTP_IN_BODY)
+        return;
+    exchange->is_body_paused = false;
+    http_connection_timer(connection, http_config_of(connection)->body_ms);
+    http_connection_process(connection);
 }
 
 /* A head's worth of bytes is there: begins its exchange. */
@@ -264,7 +292,9 @@ static void http_connection_process(struct http_connection *connection)
         return;
     }
     bool has_room = connection->in.len < http_config_of(connection)->head_bytes;
-    http_read_on(connection, connection->state != HTTP_ANSWERING || has_room);
+    http_read_on(connection, connection->state == HTTP_ANSWERING
+                                 ? has_room
+                                 : !connection->exchange.is_body_paused);
 }
 
 int http_connection_accept(struct http_server *server, uv_stream_t *listener, bool is_tcp)

@@ -33,7 +33,10 @@ struct http_exchange {
     bool is_active;       /* between on_head and on_end */
     bool is_body_read;    /* or there is none */
     bool is_too_large;
-    bool is_answered; /* the whole answer is queued */
+    bool is_body_streamed;
+    bool is_body_paused; /* the taker of a streamed body is full */
+    int64_t body_bytes;  /* of a body of known length so far */
+    bool is_answered;    /* the whole answer is queued */
     bool is_streaming;
     bool is_full; /* the writer waits for on_drain */
     bool must_close;
@@ -77,6 +80,7 @@ void http_connection_refuse(struct http_connection *connection, int status, cons
 /* body.c: the body in connection->in. 1: complete, 0: more must come; else the status to refuse it
  * with. */
 void http_body_begin(struct http_exchange *exchange);
+bool http_body_is_coming(const struct http_exchange *exchange); /* there is one */
 int http_body_read(struct http_exchange *exchange, struct buf *in);
 
 /* server.c */

@@ -1,12 +1,14 @@
 /*
  * The server side of HTTP/1.1 on libuv: listening sockets, connections with bounded buffers and
  * time-outs, one request at a time on each (pipelined ones wait in the buffer), bodies read whole
- * up to the limit of their route, answers whole or streamed with back-pressure. One thread; nothing
+ * up to the limit of their route, or given on in pieces, answers whole or streamed, with
+ * back-pressure both ways. One thread; nothing
  * blocks. Used by api.
  *
  * A request is an exchange. Its callbacks come in this order: on_head; if a body was accepted, then
- * on_body or on_body_too_large; at the end, whatever happened, on_end. on_end never comes from
- * inside a call of a function of this header.
+ * on_body or on_body_too_large, or, of a streamed one, on_body_data for each piece, then on_body;
+ * at the end, whatever happened, on_end. on_end never comes from inside a call of a function of
+ * this header.
  */
 #pragma once
 
@@ -28,6 +30,9 @@ struct http_handler {
     void (*on_body)(void *ctx, struct http_exchange *exchange);
     /* The body is over the accepted limit: answer; no more of it is kept. */
     void (*on_body_too_large)(void *ctx, struct http_exchange *exchange);
+    /* A piece of a streamed body. False: no more until http_resume_body, but for what was read
+     * already (HTTP_STREAM_PIECES_BYTES at most). Answers nothing. */
+    bool (*on_body_data)(void *ctx, struct http_exchange *exchange, const char *data, size_t len);
     /* The answer is sent or the client is gone; the exchange must not be used afterwards. */
     void (*on_end)(void *ctx, struct http_exchange *exchange);
 };
@@ -62,6 +67,15 @@ void *http_exchange_user(const struct http_exchange *exchange);
 /* From on_head: reads the body up to `max` bytes, then calls on_body. A Content-Length over it
  * calls on_body_too_large at once. Sends 100 Continue to a client that waits for it. */
 void http_accept_body(struct http_exchange *exchange, size_t max);
+
+/* The most that on_body_data gets after it said that it is full: what one connection holds. */
+#define HTTP_STREAM_PIECES_BYTES ((size_t)256 * 1024)
+
+/* From on_head or later, before any answer: reads the body in pieces, however long it is; body_ms
+ * is then the time from one piece to the next. Sends 100 Continue to a client that waits for it. It
+ * may be answered at any time. */
+void http_stream_body(struct http_exchange *exchange);
+void http_resume_body(struct http_exchange *exchange);
 
 struct http_answer {
     int status;

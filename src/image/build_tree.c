@@ -7,8 +7,8 @@
  */
 #include "image/build.h"
 
-#include <dirent.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -17,9 +17,9 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
+#include "util/tree.h"
 
 #define AGENT_ID 1000
-#define DEPTH_MAX 64
 
 /* ------------------------------------------------------------------------------ furnishing */
 
@@ -107,51 +107,6 @@ int build_furnish(int root_fd, const struct recipe *recipe, struct err *err)
     return result;
 }
 
-/* -------------------------------------------------------------------------------- walking */
-
-static void cleanup_dir_at(DIR **dir)
-{
-    if (*dir)
-        closedir(*dir);
-}
-#define cleanup_dir __attribute__((cleanup(cleanup_dir_at)))
-
-static bool is_dot(const char *name)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
-static DIR *tree_open(int dir_fd, const char *name)
-{
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return NULL;
-    DIR *dir = fdopendir(fd);
-    if (!dir)
-        close(fd);
-    return dir;
-}
-
-/* Empties the folder; its own removal is the caller's. Returns 0 or a negative errno. */
-static int tree_empty(int dir_fd, const char *name, int depth) /* NOLINT(misc-no-recursion) */
-{
-    cleanup_dir DIR *dir = tree_open(dir_fd, name);
-    if (!dir)
-        return -errno;
-    for (const struct dirent *entry; (entry = readdir(dir));) {
-        if (is_dot(entry->d_name) || unlinkat(dirfd(dir), entry->d_name, 0) == 0)
-            continue;
-        if (errno != EISDIR || depth == DEPTH_MAX)
-            return errno == EISDIR ? -ELOOP : -errno;
-        int result = tree_empty(dirfd(dir), entry->d_name, depth + 1);
-        if (result < 0)
-            return result;
-        if (unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) < 0)
-            return -errno;
-    }
-    return 0;
-}
-
 int build_remove(int dir_fd, const char *path, bool keep_top, struct err *err)
 {
     char parent[PATH_MAX];
@@ -167,14 +122,13 @@ int build_remove(int dir_fd, const char *path, bool keep_top, struct err *err)
         return 0;
     if (folder < 0)
         return err_errno(err, -folder, "cannot open the folder of /%s of the image", path);
-    if (!keep_top && unlinkat(folder, name, 0) == 0)
-        return 0;
-    int result = tree_empty(folder, name, 0);
-    if (result == 0 && !keep_top && unlinkat(folder, name, AT_REMOVEDIR) < 0)
-        result = -errno;
-    return result < 0 && result != -ENOENT
-               ? err_errno(err, -result, "cannot remove /%s of the image", path)
-               : 0;
+    if (!keep_top)
+        return tree_remove(folder, name, err);
+    cleanup_fd int emptied = openat(folder, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (emptied < 0 && errno != ENOENT)
+        return err_errno(err, errno, "cannot open /%s of the image", path);
+    int result = emptied < 0 ? 0 : tree_clear(emptied, err);
+    return result < 0 ? err_context(err, result, "/%s of the image", path) : 0;
 }
 
 /* ------------------------------------------------------------------------------- scrubbing */
@@ -237,38 +191,12 @@ int build_scrub(int root_fd, struct err *err)
 
 /* ------------------------------------------------------------------------------- measuring */
 
-/* Adds the disk space of everything below; a file with more links counts a share for each. */
-static int tree_measure(int dir_fd, const char *name, int depth,
-                        int64_t *sum) /* NOLINT(misc-no-recursion) */
-{
-    cleanup_dir DIR *dir = tree_open(dir_fd, name);
-    if (!dir)
-        return -errno;
-    for (const struct dirent *entry; (entry = readdir(dir));) {
-        struct stat st;
-        if (strcmp(entry->d_name, "..") == 0)
-            continue;
-        if (fstatat(dirfd(dir), entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            return -errno;
-        bool is_folder = S_ISDIR(st.st_mode);
-        if (!is_folder || is_dot(entry->d_name))
-            *sum += st.st_blocks * 512 / (is_folder ? 1 : (int64_t)st.st_nlink);
-        if (!is_folder || is_dot(entry->d_name))
-            continue;
-        int result =
-            depth == DEPTH_MAX ? -ELOOP : tree_measure(dirfd(dir), entry->d_name, depth + 1, sum);
-        if (result < 0)
-            return result;
-    }
-    return 0;
-}
-
 int build_measure(int root_fd, int64_t *ret_size_bytes, struct err *err)
 {
     int64_t sum = 0;
-    int result = tree_measure(root_fd, ".", 0, &sum);
+    int result = tree_measure(root_fd, &sum, err);
     if (result < 0)
-        return err_errno(err, -result, "cannot measure the image");
+        return result;
     if (syncfs(root_fd) < 0)
         return err_errno(err, errno, "cannot write the image to disk");
     *ret_size_bytes = sum;

@@ -85,29 +85,8 @@ int image_open(int state_fd, const char *name, struct err *err)
     return fd < 0 ? err_errno(err, -fd, "cannot open %s", path) : fd;
 }
 
-static int image_info_parse(const struct buf *text, const char *name, struct image_info *ret,
-                            struct err *err)
-{
-    cleanup_json struct json *json = NULL;
-    int result = json_parse(buf_text(text), text->len, JSON_STRICT, &json, err);
-    if (result < 0)
-        return err_context(err, result, "images/%s/image.json", name);
-    if (json_integer(json_get(json, "schema")) != IMAGE_SCHEMA)
-        return err_set(err, EINVAL,
-                       "images/%s/image.json is not of schema %d: build the image again", name,
-                       IMAGE_SCHEMA);
-    const char *digest = json_text(json_get(json, "digest"));
-    if (!digest || strlen(digest) >= sizeof(ret->digest))
-        return err_set(err, EINVAL, "images/%s/image.json has no digest", name);
-    struct image_info info = {.built = json_integer(json_get(json, "built")),
-                              .size_bytes = json_integer(json_get(json, "size_bytes"))};
-    snprintf(info.name, sizeof(info.name), "%s", name);
-    snprintf(info.digest, sizeof(info.digest), "%s", digest);
-    *ret = info;
-    return 0;
-}
-
-int image_info_read(int state_fd, const char *name, struct image_info *ret, struct err *err)
+/* images/NAME/image.json, of our schema. -ENOENT: no such image. */
+static int image_json_read(int state_fd, const char *name, struct json **ret, struct err *err)
 {
     int result = image_check_name(name, err);
     if (result < 0)
@@ -118,7 +97,62 @@ int image_info_read(int state_fd, const char *name, struct image_info *ret, stru
     result = fd_read_file(state_fd, path, &text, err);
     if (result == -ENOENT)
         return image_no_such(name, err);
-    return result < 0 ? result : image_info_parse(&text, name, ret, err);
+    cleanup_json struct json *json = NULL;
+    if (result == 0)
+        result = json_parse(buf_text(&text), text.len, JSON_STRICT, &json, err);
+    if (result < 0)
+        return err_context(err, result, "images/%s/image.json", name);
+    if (json_integer(json_get(json, "schema")) != IMAGE_SCHEMA)
+        return err_set(err, EINVAL,
+                       "images/%s/image.json is not of schema %d: build the image again", name,
+                       IMAGE_SCHEMA);
+    *ret = TAKE_PTR(json);
+    return 0;
+}
+
+int image_info_read(int state_fd, const char *name, struct image_info *ret, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    int result = image_json_read(state_fd, name, &json, err);
+    if (result < 0)
+        return result;
+    const char *digest = json_text(json_get(json, "digest"));
+    if (!digest || strlen(digest) >= sizeof(ret->digest))
+        return err_set(err, EINVAL, "images/%s/image.json has no digest", name);
+    struct image_info info = {.built = json_integer(json_get(json, "built")),
+                              .size_bytes = json_integer(json_get(json, "size_bytes")),
+                              .is_imported = json_bool(json_get(json, "imported"))};
+    snprintf(info.name, sizeof(info.name), "%s", name);
+    snprintf(info.digest, sizeof(info.digest), "%s", digest);
+    *ret = info;
+    return 0;
+}
+
+static void image_copy_text(char *ret, size_t size, const struct json *value)
+{
+    const char *text = json_text(value);
+    snprintf(ret, size, "%s", text ? text : "");
+}
+
+int image_config_read(int state_fd, const char *name, struct image_config *ret, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    int result = image_json_read(state_fd, name, &json, err);
+    if (result < 0)
+        return result;
+    const struct json *env = json_get(json, "env");
+    *ret = (struct image_config){.uid = (uint32_t)json_integer(json_get(json, "uid")),
+                                 .gid = (uint32_t)json_integer(json_get(json, "gid"))};
+    image_copy_text(ret->user, sizeof(ret->user), json_get(json, "user"));
+    image_copy_text(ret->home, sizeof(ret->home), json_get(json, "home"));
+    image_copy_text(ret->workdir, sizeof(ret->workdir), json_get(json, "workdir"));
+    for (size_t i = 0; i < json_count(env) && result == 0; i++) {
+        const char *entry = json_text(json_at(env, i));
+        result = image_config_env_add(ret, entry ? entry : "", err);
+    }
+    if (result == 0 && !image_config_is_valid(ret))
+        result = err_set(err, EINVAL, "it is not one that Paddock wrote");
+    return result < 0 ? err_context(err, result, "images/%s/image.json", name) : 0;
 }
 
 static void cleanup_dir_at(DIR **dir)
@@ -228,7 +262,34 @@ int image_build_report_read(int report_fd, int64_t *ret_size_bytes, struct err *
     return 0;
 }
 
-static int image_info_write(int folder_fd, const struct image_info *info, struct err *err)
+int image_import_report_read(int report_fd, struct image_report *ret, struct err *err)
+{
+    ssize_t n = pread(report_fd, ret, sizeof(*ret), 0);
+    if (n < 0)
+        return err_errno(err, errno, "cannot read the report of the import");
+    if (n != sizeof(*ret) || ret->digest[64] != '\0' ||
+        strspn(ret->digest, "0123456789abcdef") != 64 || ret->size_bytes <= 0 ||
+        !image_config_is_valid(&ret->config))
+        return err_set(err, EINVAL, "the import ended without a report");
+    return 0;
+}
+
+static void image_config_write(struct json_writer *writer, const struct image_config *config)
+{
+    json_write_pair_string(writer, "user", config->user);
+    json_write_pair_integer(writer, "uid", config->uid);
+    json_write_pair_integer(writer, "gid", config->gid);
+    json_write_pair_string(writer, "home", config->home);
+    json_write_pair_string(writer, "workdir", config->workdir);
+    json_write_key(writer, "env");
+    json_write_array_begin(writer);
+    for (const char *at = NULL; (at = image_config_env_next(config, at));)
+        json_write_string(writer, at);
+    json_write_array_end(writer);
+}
+
+static int image_info_write(int folder_fd, const struct image_info *info,
+                            const struct image_config *config, struct err *err)
 {
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
     struct json_writer *writer = json_writer_new(&text, true);
@@ -240,6 +301,10 @@ static int image_info_write(int folder_fd, const struct image_info *info, struct
     json_write_pair_string(writer, "digest", info->digest);
     json_write_pair_integer(writer, "built", info->built);
     json_write_pair_integer(writer, "size_bytes", info->size_bytes);
+    if (info->is_imported)
+        json_write_pair_bool(writer, "imported", true);
+    if (config)
+        image_config_write(writer, config);
     json_write_object_end(writer);
     int result = json_writer_end(writer);
     if (result < 0)
@@ -258,7 +323,8 @@ static int image_swap(int images_fd, const char *build, const char *name, struct
     return 0;
 }
 
-int image_build_commit(int state_fd, const struct image_info *info, struct err *err)
+int image_build_commit(int state_fd, const struct image_info *info,
+                       const struct image_config *config, struct err *err)
 {
     int result = image_check_name(info->name, err);
     if (result < 0)
@@ -271,7 +337,7 @@ int image_build_commit(int state_fd, const struct image_info *info, struct err *
     cleanup_fd int folder = image_open_folder(images, build, O_RDONLY);
     if (folder < 0)
         return err_errno(err, -folder, "there is no build of the image %s", info->name);
-    result = image_info_write(folder, info, err);
+    result = image_info_write(folder, info, config, err);
     if (result == 0)
         result = image_swap(images, build, info->name, err);
     if (result == 0)

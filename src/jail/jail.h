@@ -13,7 +13,3 @@ int jail_run(int argc, const char *const *argv, struct err *err);
 /* Prints "disk TOTAL FREE" in bytes, then becomes du(1): a line "BYTES<tab>PATH" for each folder,
  * its parts and theirs, each behind what is in it. Returns only on failure. Blocks. */
 int jail_measure(const char *sandboxes, const char *trash, const char *images, struct err *err);
-
-/* Removes everything beneath the folder, which stays. Links are removed, not followed; trees may
- * be as deep as they like. Stops at the first thing that cannot be removed. Blocks. */
-int jail_remove_beneath(const char *folder, struct err *err);

@@ -1,16 +1,24 @@
 /* Dispatch and arguments of the jobs; see jail.h. Process: paddock-jail. */
+#include <fcntl.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "image/import.h"
 #include "jail/jail.h"
 #include "repo/diff.h"
 #include "util/cleanup.h"
+#include "util/fd.h"
 #include "util/limits.h"
+#include "util/tree.h"
 
 #define REPOSITORY "/in/workspace/repo"
 #define BASE_GIT "/in/base.git"
 #define OUT "/out"
+/* Of the job import. */
+#define IMPORT_IN_FD 3
+#define IMPORT_REPORT_FD 4
 
 static const char *const against_names[] = {
     [REPO_SINCE_CLONE] = "clone",
@@ -68,8 +76,30 @@ static int job_base(int argc, const char *const *argv, struct err *err)
 static int job_remove(int argc, const char *const *argv, struct err *err)
 {
     (void)argv;
-    return argc == 0 ? jail_remove_beneath(OUT, err)
-                     : err_set(err, EINVAL, "remove takes no arguments");
+    if (argc != 0)
+        return err_set(err, EINVAL, "remove takes no arguments");
+    cleanup_fd int out = open(OUT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return out < 0 ? err_errno(err, errno, "cannot open " OUT) : tree_clear(out, err);
+}
+
+static int job_import(int argc, const char *const *argv, struct err *err)
+{
+    struct import_job job = {.in_fd = IMPORT_IN_FD};
+    cleanup_free struct image_report *report = calloc(1, sizeof(*report));
+    if (argc != 1 || !argv[0][0] || strspn(argv[0], "0123456789") != strlen(argv[0]))
+        return err_set(err, EINVAL, "usage: import FLOOR_BYTES");
+    job.floor_bytes = strtoll(argv[0], NULL, 10);
+    cleanup_fd int out = open(OUT, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (!report || out < 0)
+        return err_errno(err, errno, "cannot open " OUT);
+    job.out_fd = out;
+    int result = import_is_squashed(&job.is_squashed, err);
+    if (result == 0)
+        result = import_run(&job, report, err);
+    if (result < 0)
+        return result;
+    result = fd_write_all(IMPORT_REPORT_FD, report, sizeof(*report));
+    return result < 0 ? err_errno(err, -result, "cannot report") : 0;
 }
 
 static int job_measure(int argc, const char *const *argv, struct err *err)

@@ -131,6 +131,7 @@ struct sandbox_jail_start {
     int stdout_fd, stderr_fd; /* stdin is /dev/null */
     int64_t memory_bytes;
     int64_t cpu_seconds; /* RLIMIT_CPU; wall clock is the caller's */
+    bool gives_away;     /* a job that makes files of any owner and mode in its writable folders */
 };
 /* Exit status of a jail that could not be set up; the reason is on its stderr. */
 #define SANDBOX_JAIL_SETUP_FAILED 125

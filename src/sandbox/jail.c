@@ -30,6 +30,8 @@ static uint64_t capabilities(const struct sandbox_jail_start *start)
     for (size_t i = 0; i < start->folder_count; i++)
         if (start->folders[i].writable)
             keep |= CAP_BIT(CAP_DAC_OVERRIDE) | CAP_BIT(CAP_FOWNER);
+    if (start->gives_away)
+        keep |= CAP_BIT(CAP_CHOWN) | CAP_BIT(CAP_FSETID);
     return keep;
 }
 

@@ -255,6 +255,23 @@ static bool dispatch_image_build(struct supervisor *supervisor, struct reply rep
     return name;
 }
 
+static bool dispatch_image_import(struct supervisor *supervisor, struct reply reply,
+                                  struct ipc_message *message)
+{
+    const char *name = dispatch_name(IPC_BODY(message, msg_image_name)->name);
+    if (name)
+        images_import(supervisor, reply, name);
+    return name;
+}
+
+static bool dispatch_image_whole(struct supervisor *supervisor, struct reply reply,
+                                 struct ipc_message *message)
+{
+    (void)message;
+    images_import_whole(supervisor, reply);
+    return true;
+}
+
 static bool dispatch_image_remove(struct supervisor *supervisor, struct reply reply,
                                   struct ipc_message *message)
 {
@@ -343,6 +360,8 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_DIFF] = dispatch_diff,
         [IPC_IMAGE_LIST] = dispatch_image_list,
         [IPC_IMAGE_BUILD] = dispatch_image_build,
+        [IPC_IMAGE_IMPORT] = dispatch_image_import,
+        [IPC_IMAGE_WHOLE] = dispatch_image_whole,
         [IPC_IMAGE_REMOVE] = dispatch_image_remove,
         [IPC_SANDBOX_PUT] = dispatch_sandbox_put,
         [IPC_SANDBOX_PRUNE] = dispatch_sandbox_remove,

@@ -150,6 +150,7 @@ static void document_add_image(void *ctx, const struct image_info *info)
     json_write_pair_string(writer, "digest", info->digest);
     json_write_pair_integer(writer, "built", info->built * 1000);
     json_write_pair_integer(writer, "sizeBytes", info->size_bytes);
+    json_write_pair_bool(writer, "imported", info->is_imported);
     json_write_object_end(writer);
 }
 

@@ -1,8 +1,10 @@
 /*
- * Images: built by paddock-image-build in a namespace of its own, put in place here when it ended
- * well, removed. A build that fails leaves nothing; the image that was there stays.
+ * Images: built by paddock-image-build in a namespace of its own, or imported by the jail, put in
+ * place here when that ended well, removed. What fails leaves nothing; the image that was there
+ * stays.
  */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,8 @@ struct image_build {
     struct supervisor *supervisor;
     struct reply reply;
     struct image_info info;
-    int report_fd; /* memfd where the builder tells the size */
+    int report_fd; /* memfd where the builder tells the size, the importer what it found */
+    bool is_whole; /* of an import: the client sent its archive to the end */
 };
 
 static bool images_is_building(const struct supervisor *supervisor, const char *name)
@@ -59,7 +62,7 @@ static void images_on_built(void *ctx, const struct task_end *end, const char *t
         build->info.built = clock_unix_ms() / 1000;
         result = image_build_report_read(build->report_fd, &build->info.size_bytes, &err);
         if (result == 0)
-            result = image_build_commit(supervisor->state_fd, &build->info, &err);
+            result = image_build_commit(supervisor->state_fd, &build->info, NULL, &err);
         if (result < 0) {
             told.kind = TASK_END_FAILED;
             told.code = -result;
@@ -161,7 +164,8 @@ void images_build(struct supervisor *supervisor, struct reply reply, const char 
 {
     struct err err = {0};
     if (images_is_building(supervisor, name)) {
-        reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s is being built already", name);
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT,
+                     "%s is being built or imported already", name);
         return;
     }
     int result = supervisor->recipes_fd < 0
@@ -177,6 +181,153 @@ void images_build(struct supervisor *supervisor, struct reply reply, const char 
         reply_status(supervisor, reply, IPC_STATUS_BAD_REQUEST, "%s", err.message);
     else
         reply_failure(supervisor, reply, result, err.message);
+}
+
+/* --------------------------------------------------------------------------------- imports */
+
+/* Takes what the import found for the image, which is whole and in its place when this returns 0.
+ * On success `text` is the answer's JSON. */
+static int images_take_import(struct image_build *build, char *text, size_t size, struct err *err)
+{
+    struct supervisor *supervisor = build->supervisor;
+    cleanup_free struct image_report *report = must_alloc(sizeof(*report));
+    if (!build->is_whole) { /* it may have come, and wait to be read */
+        channel_drain(supervisor->api.channel);
+        if (!build->is_whole)
+            return err_set(err, EINVAL, "the archive did not come to its end");
+    }
+    int result = image_import_report_read(build->report_fd, report, err);
+    if (result < 0)
+        return result;
+    build->info.built = clock_unix_ms() / 1000;
+    build->info.size_bytes = report->size_bytes;
+    build->info.is_imported = true;
+    memcpy(build->info.digest, report->digest, sizeof(build->info.digest));
+    result = image_build_commit(supervisor->state_fd, &build->info, &report->config, err);
+    if (result == 0)
+        snprintf(text, size,
+                 "{\"name\":\"%s\",\"digest\":\"%s\",\"sizeBytes\":%" PRId64 ",\"dropped\":%" PRIu64
+                 "}\n",
+                 build->info.name, build->info.digest, report->size_bytes, report->dropped);
+    return result;
+}
+
+static void images_on_imported(void *ctx, const struct task_end *end, const char *text)
+{
+    struct image_build *build = ctx;
+    struct supervisor *supervisor = build->supervisor;
+    struct err err = {0};
+    struct task_end told = *end;
+    char answer[512] = "";
+    int result = 0;
+    if (end->kind == TASK_END_EXITED && end->code == SANDBOX_JAIL_SETUP_FAILED)
+        result = -EIO; /* its own words are what api logs */
+    else if (end->kind != TASK_END_EXITED || end->code != 0)
+        err_set(&err, EIO, "%s", text);
+    else
+        result = images_take_import(build, answer, sizeof(answer), &err);
+    if (result < 0) {
+        told.kind = result == -EINVAL ? TASK_END_EXITED : TASK_END_FAILED;
+        told.code = result == -EINVAL ? 1 : -result;
+    }
+    if (!answer[0])
+        image_build_discard(supervisor->state_fd, build->info.name);
+    log_info("image %s: import %s%s%s", build->info.name, answer[0] ? "done" : "failed",
+             err.message[0] ? ": " : "", err.message);
+    runs_tell_end(supervisor, build->reply, &told, answer[0] ? answer : err.message);
+    images_build_free(build);
+    trash_empty(supervisor);
+}
+
+static int images_start_import(struct image_build *build, const struct outputs *outputs,
+                               int archive_fd, struct err *err)
+{
+    struct supervisor *supervisor = build->supervisor;
+    build->report_fd = memfd_create("report", MFD_CLOEXEC);
+    if (build->report_fd < 0)
+        return err_errno(err, errno, "cannot make a memfd");
+    cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
+    if (root < 0)
+        return root;
+    char floor_bytes[32];
+    snprintf(floor_bytes, sizeof(floor_bytes), "%" PRId64,
+             supervisor->config->floor_disk_mib * 1024 * 1024);
+    struct sandbox_jail_folder folder = {root, "/out", true};
+    const char *const argv[] = {"paddock-jail", "import", floor_bytes, NULL};
+    int inherit[2] = {archive_fd, build->report_fd};
+    struct jail_job job = {.kind = SANDBOX_JAIL_JOB,
+                           .argv = argv,
+                           .folders = &folder,
+                           .folder_count = 1,
+                           .inherit = inherit,
+                           .inherit_count = ARRAY_LEN(inherit),
+                           .stdout_fd = outputs->write_fds[0],
+                           .stderr_fd = outputs->write_fds[1],
+                           .gives_away = true,
+                           .done = images_on_imported,
+                           .ctx = build};
+    int result = jails_start(supervisor, &job, NULL, err);
+    if (result < 0)
+        image_build_discard(supervisor->state_fd, build->info.name);
+    return result;
+}
+
+static int images_try_import(struct supervisor *supervisor, struct reply reply, const char *name,
+                             struct err *err)
+{
+    cleanup_outputs struct outputs outputs = {{-1, -1}, {-1, -1}};
+    int ends[2];
+    int result = outputs_open(&outputs, err);
+    if (result < 0)
+        return result;
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return err_errno(err, errno, "cannot make a pipe");
+    cleanup_fd int reading = ends[0];
+    cleanup_fd int writing = ends[1];
+    struct image_build *build = must_alloc(sizeof(*build));
+    *build = (struct image_build){.supervisor = supervisor, .reply = reply, .report_fd = -1};
+    snprintf(build->info.name, sizeof(build->info.name), "%s", name);
+    result = images_start_import(build, &outputs, reading, err);
+    if (result < 0) {
+        images_build_free(build);
+        return result;
+    }
+    build->next = supervisor->builds;
+    supervisor->builds = build;
+    log_info("image %s: import started", name);
+    int fds[3] = {outputs.read_fds[0], outputs.read_fds[1], writing};
+    reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, fds, ARRAY_LEN(fds));
+    return 0;
+}
+
+void images_import(struct supervisor *supervisor, struct reply reply, const char *name)
+{
+    struct err err = {0};
+    size_t count = 0;
+    for (const struct image_build *build = supervisor->builds; build; build = build->next)
+        count++;
+    if (images_is_building(supervisor, name)) {
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT,
+                     "%s is being built or imported already", name);
+        return;
+    }
+    if (count >= LIMIT_BUILDS) {
+        reply_status(supervisor, reply, IPC_STATUS_UNAVAILABLE,
+                     "%d images are being built or imported: try again", LIMIT_BUILDS);
+        return;
+    }
+    int result = images_try_import(supervisor, reply, name, &err);
+    if (result < 0) {
+        log_error("image %s: %s", name, err.message);
+        reply_failure(supervisor, reply, result, err.message);
+    }
+}
+
+void images_import_whole(struct supervisor *supervisor, struct reply reply)
+{
+    for (struct image_build *build = supervisor->builds; build; build = build->next)
+        if (build->reply.id == reply.id && build->reply.generation == reply.generation)
+            build->is_whole = true;
 }
 
 static const struct sandbox *images_user(const struct supervisor *supervisor, const char *name)

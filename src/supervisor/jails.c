@@ -137,6 +137,7 @@ static int jail_run(struct jail *jail, const struct jail_job *job, const struct 
         .stderr_fd = job->stderr_fd < 0 ? STDERR_FILENO : job->stderr_fd,
         .memory_bytes = limits->memory_bytes,
         .cpu_seconds = limits->cpu_seconds,
+        .gives_away = job->gives_away,
     };
     return sandbox_jail_start(supervisor->host, &start, &jail->process, err);
 }

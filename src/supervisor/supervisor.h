@@ -187,4 +187,7 @@ void usage_measure(struct supervisor *supervisor, struct reply reply);
 /* images.c */
 void images_build(struct supervisor *supervisor, struct reply reply, const char *name,
                   bool is_rebuild);
+void images_import(struct supervisor *supervisor, struct reply reply, const char *name);
+/* The client sent the archive of this import to its end. */
+void images_import_whole(struct supervisor *supervisor, struct reply reply);
 void images_remove(struct supervisor *supervisor, struct reply reply, const char *name);

@@ -36,6 +36,33 @@
 #define LIMIT_RECIPE_ITEMS 256
 #define LIMIT_RECIPE_STRING_BYTES 256
 
+/* Images built or imported at once: each takes a disk's and a processor's time. */
+#define LIMIT_BUILDS 4
+/* Images that are imported. Bytes of an archive without its compression, and again of all files in
+ * it at their full length, however sparse: the largest images in use have some 20 GiB. */
+#define LIMIT_IMPORT_BYTES (32LL * 1024 * 1024 * 1024)
+/* Files, folders and links of all layers together; a large one has some 500,000. */
+#define LIMIT_IMPORT_ENTRIES 2000000
+/* A path in an image, and the folders on it: no program opens a longer one in one go. */
+#define LIMIT_IMPORT_PATH_BYTES 4095
+#define LIMIT_IMPORT_DEPTH 128
+/* Layers of an image; the tools that make them stop at 127. */
+#define LIMIT_IMPORT_LAYERS 128
+/* Files of an archive of layers: each layer is looked up among them. */
+#define LIMIT_IMPORT_MEMBERS 4096
+/* index.json, manifests, configurations; and how many indexes may lead to a manifest. */
+#define LIMIT_IMPORT_JSON_BYTES (4 * 1024 * 1024)
+#define LIMIT_IMPORT_INDEXES 4
+/* passwd and group of an image. */
+#define LIMIT_IMPORT_ACCOUNTS_BYTES (1024 * 1024)
+/* Bytes that are written before the room on the disk is looked at again. */
+#define LIMIT_IMPORT_ROOM_STEP (64LL * 1024 * 1024)
+/* What is kept of an image's environment: it is given to every program of its sandboxes. */
+#define LIMIT_IMAGE_ENV_BYTES (32 * 1024)
+#define LIMIT_IMAGE_ENV_COUNT 128
+#define LIMIT_IMAGE_PATH_BYTES 1023
+#define LIMIT_IMAGE_USER_BYTES 127
+
 /* A string of a policy with its variables put in; headers longer than this are refused by many
  * servers. */
 #define LIMIT_POLICY_STRING_BYTES (16 * 1024)

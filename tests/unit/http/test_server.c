@@ -90,7 +90,7 @@ static void on_end(void *ctx, struct http_exchange *exchange)
 
 static struct http_server *start(uint64_t ms, size_t max_connections)
 {
-    static const struct http_handler handler = {on_head, on_body, on_body_too_large, on_end};
+    static const struct http_handler handler = {on_head, on_body, on_body_too_large, NULL, on_end};
     struct http_config config = {.handler = &handler,
                                  .max_connections = max_connections,
                                  .head_bytes = 4096,

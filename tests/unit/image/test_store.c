@@ -65,7 +65,7 @@ static void build(const char *mark, int64_t size)
     assert(rootfs >= 0 && mkdirat(rootfs, mark, 0755) == 0);
     struct stat st;
     assert(fstat(rootfs, &st) == 0 && (st.st_mode & 07777) == 0755);
-    assert(image_build_commit(state, &info, NULL) == 0);
+    assert(image_build_commit(state, &info, NULL, NULL) == 0);
 }
 
 static void test_build_commit_replace_remove(void)
@@ -98,7 +98,7 @@ static void test_build_commit_replace_remove(void)
 static void test_commit_without_build_is_refused(void)
 {
     struct image_info info = {.name = "claude"};
-    assert(image_build_commit(state, &info, NULL) == -ENOENT);
+    assert(image_build_commit(state, &info, NULL, NULL) == -ENOENT);
     assert(count_entries("images") == 0);
 }
 
