@@ -29,6 +29,9 @@ VERBS = {
                   {"policies": []}),
     "policy reload": (["policy", "reload"], [("POST", "/policies/reload", 200, {"policies": []})],
                       {"policies": []}),
+    "df": (["df"], [("GET", "/df", 200, {"sandboxes": []})], {"sandboxes": []}),
+    "prune": (["prune", "--dry-run"], [("GET", "/sandboxes", 200, "[]"), ("GET", "/images", 200, "[]")],
+              lambda said: isinstance(said, dict) and said),
     "status": (["status", "a"], [("GET", "/sandboxes/a/task", 200, {"state": "none"})],
                {"state": "none"}),
     "log": (["log", "a"], [("GET", "/sandboxes/a/task/log?from=0", 200,
@@ -43,7 +46,9 @@ VERBS = {
              {"exitCode": 0, "stdout": "o", "stderr": "e"}),
     "ls": (["ls"], [("GET", "/sandboxes", 200, "[]")], []),
     "stop": (["stop", "a"], [("POST", "/sandboxes/a/stop", 204, "")], {}),
-    "rm": (["rm", "a", "b"], [("DELETE", "/sandboxes/a", 204, ""),
+    "rm": (["rm", "a", "b"], [("POST", "/sandboxes/a/stop?wait=0", 204, ""),
+                              ("POST", "/sandboxes/b/stop?wait=0", 204, ""),
+                              ("DELETE", "/sandboxes/a", 204, ""),
                               ("DELETE", "/sandboxes/b", 204, "")], {}),
     "image build": (["image", "build", "i"],
                     [("POST", "/images", 200, ["step\n", '{"exitCode":0}\n'])], {"exitCode": 0}),
@@ -57,7 +62,7 @@ VERBS = {
                      lambda said: {rule["name"]: rule["active"] for rule in said["rules"]}
                      == {"ai-gateway": False, "github": True}
                      and "AI_GATEWAY_ACCOUNT_ID" in said["rules"][0]["reason"]),
-    "doctor": (["doctor"], [], lambda said: isinstance(said["ok"], bool) and said["findings"]),
+    "doctor": (["doctor"], [("GET", "/healthz", 200, "{}")], lambda said: isinstance(said["ok"], bool) and said["findings"]),
     "help": (["help"], [], lambda said: said["verbs"] and said["options"] and said["exitStatuses"]),
     "version": (["version"], [], lambda said: said["version"][0].isdigit()),
 }
