@@ -112,34 +112,37 @@ void call_resume(struct api_call *call)
     api_call_free_when_done(call);
 }
 
-static void api_refuse(struct http_exchange *exchange, int status, const char *extra,
-                       const char *text)
+static void api_refuse_method(struct api_call *call)
 {
-    struct http_answer answer = {status, "text/plain;charset=utf-8", extra, text, strlen(text)};
-    http_answer(exchange, &answer);
+    char more[96];
+    snprintf(more, sizeof(more), "Allow: %s\r\n", call->matched.allow);
+    call_refuse(call, 405, more, "Method not allowed");
 }
 
-static void api_refuse_method(struct http_exchange *exchange, const struct http_matched *matched)
+static void api_copy_cut(char *ret, size_t size, const char *text, size_t len)
 {
-    char extra[96];
-    snprintf(extra, sizeof(extra), "Allow: %s\r\n", matched->allow);
-    api_refuse(exchange, 405, extra, "Method not allowed");
+    snprintf(ret, size, "%.*s", (int)(len < size ? len : size), text);
 }
 
-static struct api_call *api_call_new(struct api *api, struct http_exchange *exchange,
-                                     const struct http_matched *matched)
+/* The target without its query, which may hold what is nobody else's. */
+static void api_note_target(struct api_call *call, const struct http_head *head)
+{
+    const char *query = memchr(head->target, '?', head->target_len);
+    size_t len = query ? (size_t)(query - head->target) : head->target_len;
+    api_copy_cut(call->path, sizeof(call->path), head->target, len);
+    api_copy_cut(call->method, sizeof(call->method), head->method, head->method_len);
+}
+
+static struct api_call *api_call_new(struct api *api, struct http_exchange *exchange)
 {
     struct api_call *call = calloc(1, sizeof(*call));
     if (!call)
         return NULL;
     call->api = api;
     call->exchange = exchange;
-    call->route = &api_routes[matched->route];
     call->id = ++api->last_id;
-    call->matched = *matched;
-    if (matched->name)
-        memcpy(call->name, matched->name,
-               matched->name_len); /* checked: LIMIT_NAME_BYTES at most */
+    call->began_ms = clock_monotonic_ms();
+    api_note_target(call, http_exchange_head(exchange));
     call->next = api->calls;
     if (call->next)
         call->next->previous = call;
@@ -148,7 +151,7 @@ static struct api_call *api_call_new(struct api *api, struct http_exchange *exch
     return call;
 }
 
-static void api_refuse_name(struct http_exchange *exchange, const char *pattern)
+static void api_refuse_name(struct api_call *call, const char *pattern)
 {
     const char *kind = "sandbox";
     char text[160];
@@ -160,23 +163,26 @@ static void api_refuse_name(struct http_exchange *exchange, const char *pattern)
              "The %s name must be 1-63 lowercase letters, digits, or hyphens, with no hyphen at "
              "either end",
              kind);
-    api_refuse(exchange, 400, NULL, text);
+    call_refuse(call, 400, NULL, text);
 }
 
 /* Over TCP: false when the request has no token that is right, and was answered. */
-static bool api_is_let_in(const struct api *api, struct http_exchange *exchange,
-                          const struct msg_api_token **ret)
+static bool api_is_let_in(struct api_call *call, const struct msg_api_token **ret)
 {
     const char *text;
     int status;
     *ret = NULL;
-    if (!http_exchange_is_tcp(exchange))
+    if (!http_exchange_is_tcp(call->exchange))
         return true;
-    *ret =
-        access_check(&api->tokens, http_exchange_head(exchange), clock_unix_ms(), &status, &text);
-    if (!*ret)
-        api_refuse(exchange, status, status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL, text);
-    return *ret;
+    *ret = access_check(&call->api->tokens, http_exchange_head(call->exchange), clock_unix_ms(),
+                        &status, &text);
+    if (!*ret) {
+        call_refuse(call, status, status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL, text);
+        return false;
+    }
+    memcpy(call->token, (*ret)->id, sizeof(call->token));
+    memcpy(call->prefix, (*ret)->prefix, sizeof(call->prefix));
+    return true;
 }
 
 /* A streamed body is read when the supervisor has said where it goes. */
@@ -191,45 +197,47 @@ static void api_take_body(struct api_call *call)
         call->route->handle(call);
 }
 
-/* Token, path, name, method, then what the token allows; the body comes later. */
+/* Path, name, method, then what the token allows. False: the request was answered. */
+static bool api_find_route(struct api_call *call, const struct msg_api_token *token)
+{
+    struct http_matched *matched = &call->matched;
+    enum http_match match = http_route_find(api_paths, ARRAY_LEN(api_paths),
+                                            http_exchange_head(call->exchange), matched);
+    const struct http_route *path = match == HTTP_NO_SUCH_PATH ? NULL : &api_paths[matched->route];
+    const char *refusal = NULL;
+    if (!path)
+        call_refuse(call, 404, NULL, "Not found");
+    else if (matched->name && !name_is_valid(matched->name, matched->name_len))
+        api_refuse_name(call, path->pattern);
+    else if (match == HTTP_NO_SUCH_METHOD)
+        api_refuse_method(call);
+    else if (token && (refusal = access_refusal(token, path->method, path->pattern, matched->name,
+                                                matched->name_len)))
+        call_refuse(call, 403, NULL, refusal);
+    else
+        return true;
+    return false;
+}
+
+/* The token, then what is asked for; the body comes later. */
 static void api_on_head(void *ctx, struct http_exchange *exchange)
 {
     struct api *api = ctx;
-    struct http_matched matched;
     const struct msg_api_token *token;
-    if (!api_is_let_in(api, exchange, &token))
-        return;
-    enum http_match match =
-        http_route_find(api_paths, ARRAY_LEN(api_paths), http_exchange_head(exchange), &matched);
-    if (match == HTTP_NO_SUCH_PATH) {
-        api_refuse(exchange, 404, NULL, "Not found");
-        return;
-    }
-    if (matched.name && !name_is_valid(matched.name, matched.name_len)) {
-        api_refuse_name(exchange, api_paths[matched.route].pattern);
-        return;
-    }
-    if (match == HTTP_NO_SUCH_METHOD) {
-        api_refuse_method(exchange, &matched);
-        return;
-    }
-    const struct http_route *path = &api_paths[matched.route];
-    const char *refusal =
-        token ? access_refusal(token, path->method, path->pattern, matched.name, matched.name_len)
-              : NULL;
-    if (refusal) {
-        api_refuse(exchange, 403, NULL, refusal);
-        return;
-    }
-    struct api_call *call = api_call_new(api, exchange, &matched);
+    struct api_call *call = api_call_new(api, exchange);
     if (!call) {
-        api_refuse(exchange, 503, "Retry-After: 1\r\n", "Out of memory");
+        static const char text[] = "Out of memory";
+        struct http_answer answer = {503, "text/plain;charset=utf-8", "Retry-After: 1\r\n", text,
+                                     strlen(text)};
+        http_answer(exchange, &answer);
         return;
     }
-    if (token) {
-        memcpy(call->token, token->id, sizeof(call->token));
-        memcpy(call->prefix, token->prefix, sizeof(call->prefix));
-    }
+    if (!api_is_let_in(call, &token) || !api_find_route(call, token))
+        return;
+    call->route = &api_routes[call->matched.route];
+    if (call->matched.name)
+        memcpy(call->name, call->matched.name,
+               call->matched.name_len); /* checked: LIMIT_NAME_BYTES at most */
     api_take_body(call);
 }
 
@@ -262,6 +270,18 @@ static void api_on_body_too_large(void *ctx, struct http_exchange *exchange)
     call_text(call, 413, text);
 }
 
+/* A line for each request, but for those that only watch the daemon. Status 0: the client left
+ * first. */
+static void api_log_end(const struct api_call *call)
+{
+    bool is_watching = strcmp(call->path, "/healthz") == 0 || strcmp(call->path, "/metrics") == 0;
+    log_write(is_watching && call->status == 200 ? LOG_DEBUG : LOG_INFO,
+              "request=%llu method=%s path=%s status=%d ms=%lld token=%s answered",
+              (unsigned long long)call->id, call->method, call->path, call->status,
+              (long long)(clock_monotonic_ms() - call->began_ms),
+              call->token[0] ? call->token : "-");
+}
+
 static void api_on_end(void *ctx, struct http_exchange *exchange)
 {
     (void)ctx;
@@ -269,6 +289,7 @@ static void api_on_end(void *ctx, struct http_exchange *exchange)
     if (!call)
         return;
     call->exchange = NULL;
+    api_log_end(call);
     if (call->on_gone)
         call->on_gone(call);
     api_call_free_when_done(call);
@@ -376,6 +397,9 @@ int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, cons
     api->fd = supervisor_fd;
     api->on_lost = on_lost;
     api->ctx = ctx;
+    /* above those of any api before this one, which had fewer than a thousand requests in each ms
+     */
+    api->last_id = (uint64_t)clock_unix_ms() << 10;
     int r = uv_poll_init(loop, &api->poll, supervisor_fd);
     if (r == 0)
         r = http_server_new(loop, &config, &api->server, err);

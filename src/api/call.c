@@ -24,9 +24,10 @@ static struct http_exchange *call_take_exchange(struct api_call *call)
 static void call_answer_with(struct api_call *call, struct http_answer answer, const char *more)
 {
     struct http_exchange *exchange = call_take_exchange(call);
-    char extra[128];
+    char extra[192];
     if (!exchange)
         return;
+    call->status = answer.status;
     snprintf(extra, sizeof(extra), "X-Request-Id: %llu\r\n%s", (unsigned long long)call->id, more);
     answer.extra = extra;
     http_answer(exchange, &answer);
@@ -41,6 +42,13 @@ void call_answer(struct api_call *call, int status, const char *type, const void
 void call_text(struct api_call *call, int status, const char *text)
 {
     call_answer(call, status, CALL_TEXT, text, strlen(text));
+}
+
+void call_refuse(struct api_call *call, int status, const char *more, const char *text)
+{
+    struct http_answer answer = {
+        .status = status, .type = CALL_TEXT, .body = text, .len = strlen(text)};
+    call_answer_with(call, answer, more ? more : "");
 }
 
 void call_json(struct api_call *call, int status, const struct buf *json)
@@ -144,6 +152,7 @@ bool call_stream_begin(struct api_call *call, const char *type)
     char extra[64];
     snprintf(extra, sizeof(extra), "X-Request-Id: %llu\r\n", (unsigned long long)call->id);
     struct http_answer answer = {.status = 200, .type = type, .extra = extra};
+    call->status = 200;
     call->is_streaming = exchange && http_stream_begin(exchange, &answer, call_on_drain);
     return call->is_streaming;
 }

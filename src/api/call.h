@@ -27,7 +27,10 @@ struct api_call {
     struct api *api;
     struct http_exchange *exchange; /* NULL: the client is gone, or was answered long ago */
     const struct api_route *route;
-    uint64_t id; /* of the messages to the supervisor, and of the log */
+    uint64_t id; /* of the messages to the supervisor, the log and the answer; never used twice */
+    char method[16], path[LIMIT_LOG_PATH_BYTES + 1]; /* for the log; cut */
+    int status;                                      /* of the answer; 0: none yet */
+    int64_t began_ms;                                /* clock_monotonic_ms */
     char name[MSG_NAME];
     char token[MSG_TOKEN_ID];    /* of the client, "" over the Unix socket */
     char prefix[MSG_NAME];       /* of the sandboxes that the client's token is for; "": all */
@@ -66,6 +69,8 @@ uv_loop_t *call_loop(const struct api_call *call);
 /* call.c. Answers; nothing happens when the client is gone or was answered. */
 void call_answer(struct api_call *call, int status, const char *type, const void *body, size_t len);
 void call_text(struct api_call *call, int status, const char *text);
+/* As call_text, with more lines of the head, each with its end; NULL: none. */
+void call_refuse(struct api_call *call, int status, const char *more, const char *text);
 void call_json(struct api_call *call, int status, const struct buf *json);
 void call_empty(struct api_call *call); /* 204 */
 /* 500 `Sandbox request failed`; the reason goes to the log. */

@@ -40,12 +40,16 @@ static int confine(struct err *err)
     return r;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static uv_loop_t loop;
     struct api *api = NULL;
     struct err err;
     log_init("paddock-api", LOG_INFO);
+    if (argc != 2 || !log_take_argument(argv[1])) {
+        log_error("paddock-api is started by paddockd");
+        return 2;
+    }
     signal(SIGPIPE, SIG_IGN);
     raise_descriptor_limit();
     if (fd_set_cloexec(CONFINE_FD_SUPERVISOR, true) < 0) {

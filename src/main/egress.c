@@ -112,8 +112,8 @@ int main(int argc, char **argv)
     bool is_ca_dates = argc == 2 && strcmp(argv[1], "--ca-dates") == 0;
     log_init("paddock-egress", LOG_INFO);
     signal(SIGPIPE, SIG_IGN);
-    if (argc > 1 && !is_make_ca && !is_ca_dates) {
-        log_error("unknown argument %s; paddockd starts this program", argv[1]);
+    if (!is_make_ca && !is_ca_dates && (argc != 2 || !log_take_argument(argv[1]))) {
+        log_error("these arguments make no sense; paddockd starts this program");
         return 2;
     }
     int result = is_make_ca ? make_ca(&err) : is_ca_dates ? tell_ca_dates(&err) : serve(&err);

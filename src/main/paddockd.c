@@ -53,6 +53,14 @@ static bool parse_options(int argc, char **argv, struct options *ret)
     return !ret->json || ret->doctor;
 }
 
+/* What is told before the configuration is read comes as text. */
+static void choose_log_style(const struct config *config)
+{
+    log_set_style(
+        (struct log_style){.is_json = config->log_format && strcmp(config->log_format, "json") == 0,
+                           .has_priority = log_is_journal(secrets_variable("JOURNAL_STREAM"))});
+}
+
 static int load_config(const struct options *options, const struct paths *paths, struct config *ret,
                        struct err *err)
 {
@@ -90,6 +98,7 @@ int main(int argc, char **argv)
     int result = paths_find(&paths, &err);
     if (result == 0)
         result = load_config(&options, &paths, &config, &err);
+    choose_log_style(&config);
     if (result == 0 && options.doctor)
         result = doctor_run(&config, &paths, secrets, options.json) ? 0 : -EPERM;
     else if (result == 0)

@@ -47,6 +47,7 @@ static const char *type_name(enum key_type type)
         return "absolute path";
     case KEY_PROXY:
     case KEY_NAME:
+    case KEY_FORMAT:
         return "string";
     case KEY_INTEGER:
         return "integer";

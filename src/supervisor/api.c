@@ -9,6 +9,7 @@
 
 #include "supervisor/spawn.h"
 #include "supervisor/supervisor.h"
+#include "util/log.h"
 #include "util/cleanup.h"
 
 static int api_run(void *ctx, struct child *child, struct err *err)
@@ -17,7 +18,7 @@ static int api_run(void *ctx, struct child *child, struct err *err)
     int filter = sandbox_host_seccomp_fd(supervisor->host, SECCOMP_API);
     if (filter < 0)
         return err_errno(err, -filter, "there is no seccomp filter for api");
-    const char *const argv[] = {"paddock-api", NULL};
+    const char *const argv[] = {"paddock-api", log_style_argument(), NULL};
     struct spawn spawn = {
         .path = supervisor->paths->api,
         .argv = argv,

@@ -29,6 +29,11 @@ struct config_source {
     err_context((source)->err, err_set((source)->err, EINVAL, __VA_ARGS__), "%s:%u:%u",            \
                 (source)->file, json_line(value), json_column(value))
 
+static bool config_is_text(enum key_type type)
+{
+    return type == KEY_PATH || type == KEY_PROXY || type == KEY_NAME || type == KEY_FORMAT;
+}
+
 static char **config_text_at(struct config *config, const struct config_key *key)
 {
     return (char **)(void *)((char *)config + key->offset);
@@ -82,6 +87,8 @@ static int config_parse_text(const struct config_source *source, const struct co
         return REFUSE(source, value, "%s must be an absolute path", key->name);
     if (key->type == KEY_NAME && !name_is_valid(text, strlen(text)))
         return REFUSE(source, value, "%s must be a name of a-z, 0-9 and -", key->name);
+    if (key->type == KEY_FORMAT && strcmp(text, "text") != 0 && strcmp(text, "json") != 0)
+        return REFUSE(source, value, "%s must be text or json", key->name);
     if (key->type == KEY_PROXY && text[0] && !config_is_proxy(text))
         return REFUSE(source, value, "%s must be http://HOST:PORT", key->name);
     if (strlen(text) > LIMIT_CONFIG_TEXT_BYTES)
@@ -197,6 +204,7 @@ static int config_parse_value(const struct config_source *source, const struct c
     case KEY_PATH:
     case KEY_PROXY:
     case KEY_NAME:
+    case KEY_FORMAT:
         return config_parse_text(source, key, value, ret);
     case KEY_INTEGER:
     case KEY_THOUSANDTHS:
@@ -291,7 +299,7 @@ static int config_set_default(const struct config_key *key, const char *data_dir
         ret->listen_count = ret->listen[0] ? 1 : 0;
         return ret->listen[0] ? 0 : -ENOMEM;
     }
-    if (key->type != KEY_PATH && key->type != KEY_PROXY && key->type != KEY_NAME)
+    if (!config_is_text(key->type))
         return 0;
     char path[LIMIT_CONFIG_TEXT_BYTES];
     bool in_data = strncmp(key->text, "@/", 2) == 0;
@@ -356,8 +364,7 @@ int config_load(const char *file, const char *data_dir, struct config *ret, stru
 void config_free(struct config *config)
 {
     for (size_t i = 0; i < config_key_count; i++) {
-        enum key_type type = config_keys[i].type;
-        if (type == KEY_PATH || type == KEY_PROXY || type == KEY_NAME)
+        if (config_is_text(config_keys[i].type))
             free(*config_text_at(config, &config_keys[i]));
     }
     config_clear_listen(config);

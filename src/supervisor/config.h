@@ -24,6 +24,7 @@ struct config {
     char *recipes_dir;
     char *upstream_proxy; /* "" none */
     char *default_agent;
+    char *log_format; /* "text" or "json" */
     int64_t ids_base, ids_count;
     int64_t egress_processes;
     int64_t egress_idle_ms;

@@ -56,6 +56,10 @@ const struct config_key config_keys[] = {
     {"floor.memory_mib", KEY_INTEGER, AT(floor_memory_mib), 0, 1LL << 30, .number = 256,
      .describe = "available memory below which no instance is started",
      .details = "as `floor.disk_mib`; 0: no floor"},
+    {"log_format", KEY_FORMAT, AT(log_format), .text = "text",
+     .describe = "lines of the log: text or json",
+     .details = "`text`: a line of words, `json`: an object per line; under systemd each with its "
+                "priority"},
     {"inactivity_ms", KEY_INTEGER, AT(inactivity_ms), 100, 52 * WEEK_MS, .number = 1800000,
      .describe = "an instance unused for so long is stopped",
      .details = "without request, program or task"},

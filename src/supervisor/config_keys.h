@@ -12,7 +12,16 @@
 
 #define CONFIG_KEYS_MAX 64
 
-enum key_type { KEY_PATH, KEY_PROXY, KEY_NAME, KEY_INTEGER, KEY_THOUSANDTHS, KEY_LISTEN, KEY_VARS };
+enum key_type {
+    KEY_PATH,
+    KEY_PROXY,
+    KEY_NAME,
+    KEY_FORMAT,
+    KEY_INTEGER,
+    KEY_THOUSANDTHS,
+    KEY_LISTEN,
+    KEY_VARS
+};
 
 struct config_key {
     const char *name; /* "key" or "group.key" */

@@ -193,7 +193,7 @@ static int egress_run(struct supervisor *supervisor, struct err *err)
     int filter = sandbox_host_seccomp_fd(supervisor->host, SECCOMP_EGRESS);
     if (filter < 0)
         return err_errno(err, -filter, "there is no seccomp filter for egress");
-    const char *const argv[] = {"paddock-egress", NULL};
+    const char *const argv[] = {"paddock-egress", log_style_argument(), NULL};
     struct spawn spawn = {.path = supervisor->paths->egress,
                           .argv = argv,
                           .id = egress_id(supervisor),

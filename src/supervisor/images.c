@@ -69,7 +69,7 @@ static void images_on_built(void *ctx, const struct task_end *end, const char *t
             image_build_discard(supervisor->state_fd, build->info.name);
         }
     }
-    log_info("image %s: build %s%s%s", build->info.name,
+    log_info("image=%s build %s%s%s", build->info.name,
              told.kind == TASK_END_EXITED && told.code == 0 ? "done" : "failed",
              err.message[0] ? ": " : "", err.message);
     runs_tell_end(supervisor, build->reply, &told, err.message);
@@ -154,7 +154,7 @@ static int images_try_build(struct supervisor *supervisor, struct reply reply, c
     }
     build->next = supervisor->builds;
     supervisor->builds = build;
-    log_info("image %s: build started", name);
+    log_info(REQUEST_FIELD "image=%s build started", reply.id, name);
     reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, outputs.read_fds, 2);
     return 0;
 }
@@ -174,7 +174,7 @@ void images_build(struct supervisor *supervisor, struct reply reply, const char 
                      : images_try_build(supervisor, reply, name, is_rebuild, &err);
     if (result == 0)
         return;
-    log_error("image %s: %s", name, err.message);
+    log_error(REQUEST_FIELD "image=%s %s", reply.id, name, err.message);
     if (result == -ENOENT)
         reply_status(supervisor, reply, IPC_STATUS_NOT_FOUND, "%s", err.message);
     else if (result == -EINVAL)
@@ -330,34 +330,22 @@ void images_import_whole(struct supervisor *supervisor, struct reply reply)
             build->is_whole = true;
 }
 
-/* The names of the sandboxes that have the image, cut with "..." where they do not fit; 0: none. */
-static size_t images_users(const struct supervisor *supervisor, const char *name, char *ret,
-                           size_t size)
+static const struct sandbox *images_user(const struct supervisor *supervisor, const char *name)
 {
-    size_t count = 0;
-    size_t used = 0;
-    ret[0] = '\0';
-    for (const struct sandbox *at = supervisor->sandboxes; at; at = at->next) {
-        if (strcmp(at->meta.image, name) != 0)
-            continue;
-        const char *comma = count++ ? ", " : "";
-        bool is_cut = used + strlen(comma) + strlen(at->meta.name) + 8 > size;
-        used += (size_t)snprintf(ret + used, size - used, "%s%s", comma,
-                                 is_cut ? "..." : at->meta.name);
-        if (is_cut)
-            break;
-    }
-    return count;
+    const struct sandbox *sandbox = supervisor->sandboxes;
+    while (sandbox && (sandbox->state == SANDBOX_STOPPED || strcmp(sandbox->meta.image, name) != 0))
+        sandbox = sandbox->next;
+    return sandbox;
 }
 
 void images_remove(struct supervisor *supervisor, struct reply reply, const char *name)
 {
     struct err err = {0};
-    char users[MSG_TEXT / 2];
-    bool is_used = images_users(supervisor, name, users, sizeof(users));
-    if (is_used || images_is_building(supervisor, name)) {
+    const struct sandbox *user = images_user(supervisor, name);
+    if (user || images_is_building(supervisor, name)) {
         reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s is %s%s", name,
-                     is_used ? "used by these sandboxes: " : "being built or imported", users);
+                     user ? "used by the running sandbox " : "being built",
+                     user ? user->meta.name : "");
         return;
     }
     int result = image_remove(supervisor->state_fd, name, &err);

@@ -403,7 +403,7 @@ void runs_diff(struct supervisor *supervisor, struct reply reply, const struct m
         reply_send(supervisor, reply, IPC_RUN_STARTED, NULL, outputs.read_fds, 2);
         return;
     }
-    log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+    log_error(REQUEST_FIELD "sandbox=%s %s", reply.id, sandbox->meta.name, err.message);
     reply_failure(supervisor, reply, result, err.message);
     free(run);
 }

@@ -14,9 +14,9 @@
  */
 #pragma once
 
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <stdint.h>
 #include <uv.h>
 
 #include "ipc/ipc.h"
@@ -102,6 +102,9 @@ struct reply {
     uint64_t id;
     uint64_t generation;
 };
+/* First in the format of a line of the log that is about a request: its reply's id comes with it.
+ */
+#define REQUEST_FIELD "request=%" PRIu64 " "
 void reply_status(struct supervisor *supervisor, struct reply reply, enum ipc_status status,
                   const char *format, ...) __attribute__((format(printf, 4, 5)));
 /* Why something was not done, `result` being its errno. What passes, or what the user can cure (a
@@ -158,8 +161,7 @@ int document_sandboxes(struct supervisor *supervisor, const struct msg_sandbox_l
 int document_sandbox(const struct sandbox *sandbox, struct err *err);
 int document_policies(struct supervisor *supervisor, struct err *err);
 int document_tokens(struct supervisor *supervisor, struct err *err);
-/* `prefix`: of the sandboxes that may be told. */
-int document_images(struct supervisor *supervisor, const char *prefix, struct err *err);
+int document_images(struct supervisor *supervisor, struct err *err);
 /* metrics.c: the same with the text of /metrics. */
 int document_metrics(struct supervisor *supervisor, struct err *err);
 

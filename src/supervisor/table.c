@@ -202,7 +202,8 @@ static enum op_step op_start(struct sandbox *sandbox, const struct op *op)
     if (result == 0)
         return OP_WAITS;
     sandbox->supervisor->counters.not_started++;
-    log_error("sandbox=%s cannot be started: %s", sandbox->meta.name, err.message);
+    log_error(REQUEST_FIELD "sandbox=%s cannot be started: %s", op->reply.id, sandbox->meta.name,
+              err.message);
     reply_failure(sandbox->supervisor, op->reply, result, err.message);
     return OP_DONE;
 }
@@ -478,7 +479,7 @@ static struct sandbox *table_missing(struct supervisor *supervisor, const char *
     case OP_EXEC:
         result = table_create(supervisor, name, supervisor->config->default_agent, &sandbox, &err);
         if (result < 0) {
-            log_error("sandbox=%s %s", name, err.message);
+            log_error(REQUEST_FIELD "sandbox=%s %s", op->reply.id, name, err.message);
             /* a recipe that is not there or not right: the user can go on only if told */
             bool is_recipe = result == -ENOENT || result == -EINVAL;
             reply_failure(supervisor, op->reply, is_recipe ? -EAGAIN : result, err.message);

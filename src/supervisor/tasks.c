@@ -122,7 +122,7 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
     cleanup_fd int spec = tasks_encode(sandbox, &err);
     if (spec < 0) {
         /* Something is not set, or the agent's recipe is not as it must be: told to the user. */
-        log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+        log_error(REQUEST_FIELD "sandbox=%s %s", op->reply.id, sandbox->meta.name, err.message);
         reply_status(supervisor, op->reply, IPC_STATUS_UNAVAILABLE, "%s", err.message);
         return;
     }
@@ -146,7 +146,7 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
             event_timer(&supervisor->loop, LIMIT_ANSWER_MS, 0, tasks_on_start_late, sandbox);
         return;
     }
-    log_error("sandbox=%s %s", sandbox->meta.name, err.message);
+    log_error(REQUEST_FIELD "sandbox=%s %s", op->reply.id, sandbox->meta.name, err.message);
     reply_failure(supervisor, op->reply, result, err.message);
     sandbox->task_number = 0;
     sandbox->meta.task = before == TASK_ENDED ? TASK_LOST : before;
@@ -177,12 +177,14 @@ bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
     event_free(&sandbox->task_late);
     table_touch(sandbox);
     if (body->code == 0) {
-        log_info("sandbox=%s a task runs", sandbox->meta.name);
+        log_info(REQUEST_FIELD "sandbox=%s a task runs", sandbox->task_reply.id,
+                 sandbox->meta.name);
         reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_OK, "%s", "");
         return true;
     }
     const char *why = IPC_TEXT(body->text);
-    log_error("sandbox=%s the task cannot be started: %s", sandbox->meta.name, why);
+    log_error(REQUEST_FIELD "sandbox=%s the task cannot be started: %s", sandbox->task_reply.id,
+              sandbox->meta.name, why);
     /* What the recipe names is not in the image, most often: told to the user. */
     reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_UNAVAILABLE,
                  "The agent %s cannot be started: %s", sandbox->meta.agent, why);

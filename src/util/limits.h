@@ -92,6 +92,8 @@
 #define LIMIT_API_JSON_BYTES (512 * 1024)
 /* Request line and headers of an API request. */
 #define LIMIT_API_HEAD_BYTES (32 * 1024)
+/* So much of a request's path is in its line of the log. */
+#define LIMIT_LOG_PATH_BYTES 200
 /* Headers of one request, of API clients and of agents, and of one answer to an agent: none has
  * more than some dozens. */
 #define LIMIT_HTTP_FIELDS 256

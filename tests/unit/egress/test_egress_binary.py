@@ -106,7 +106,7 @@ class Supervisor:
         self.sock, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         theirs.setblocking(False)
         self.sock.settimeout(WAIT_S)
-        self.pid = spawn(self.binary, ["paddock-egress"], [theirs.fileno(), self.filter_fd])
+        self.pid = spawn(self.binary, ["paddock-egress", "--log=text"], [theirs.fileno(), self.filter_fd])
         theirs.close()
         self.audit = memfd()
         variables = memfd(json.dumps({"ACCOUNT": "acct"}).encode(), seal=True)
