@@ -163,7 +163,9 @@ void api_trash_empty(struct api_call *call)
 
 void api_image_list(struct api_call *call)
 {
-    call_send(call, IPC_IMAGE_LIST, NULL, NULL, 0, call_pass_document);
+    struct msg_sandbox_name body = {0};
+    IPC_SET_TEXT(body.name, call->prefix);
+    call_send(call, IPC_IMAGE_LIST, &body, NULL, 0, call_pass_document);
 }
 
 void api_image_remove(struct api_call *call)

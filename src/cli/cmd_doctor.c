@@ -1,6 +1,6 @@
 /* paddock doctor: runs `paddockd --doctor --json`, which knows what a sandbox needs, and renders
- * its findings. paddockd is looked for beside this program and where it is installed, never in
- * PATH. */
+ * its findings, and asks the daemon that runs for its own (doctor_daemon.c). paddockd is looked for
+ * beside this program and where it is installed, never in PATH. */
 #include <fcntl.h>
 #include <limits.h>
 #include <spawn.h>
@@ -9,7 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/doctor.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
@@ -63,12 +63,6 @@ static enum cli_exit run_daemon(const char *path, const char *config, struct buf
                       : CLI_OK;
 }
 
-static const char *text_of(const struct json *finding, const char *key)
-{
-    const char *text = json_text(json_get(finding, key));
-    return text ? text : "";
-}
-
 /* Breaks the text at blanks; the first line begins behind what was printed. */
 static void print_wrapped(const char *text)
 {
@@ -99,24 +93,81 @@ static void print_more(const char *label, const char *text)
     print_wrapped(whole);
 }
 
-/* Returns whether it is one that stops sandboxes from working. */
-static bool print_finding(const struct json *finding)
+static void print_finding(const struct cli_finding *finding)
 {
-    const char *level = text_of(finding, "level");
-    bool is_ok = strcmp(level, "ok") == 0;
-    bool is_fail = strcmp(level, "fail") == 0;
+    bool is_ok = strcmp(finding->level, "ok") == 0;
+    bool is_fail = strcmp(finding->level, "fail") == 0;
     printf("%s ", is_ok ? "ok  " : is_fail ? "FAIL" : "warn");
-    cli_write_cell(stdout, text_of(finding, "name"), 15);
+    cli_write_cell(stdout, finding->name, 15);
     fputc(' ', stdout);
-    print_wrapped(text_of(finding, "text"));
-    print_more("lost: ", text_of(finding, "lost"));
-    print_more("cure: ", text_of(finding, "cure"));
-    return is_fail;
+    print_wrapped(finding->text);
+    print_more("lost: ", finding->lost);
+    print_more("cure: ", finding->cure);
+}
+
+static void copy_text(const struct json *json, const char *key, char *ret, size_t size)
+{
+    const char *text = json_text(json_get(json, key));
+    snprintf(ret, size, "%s", text ? text : "");
+}
+
+/* paddockd's; what the strings of name and level point to is the JSON's. */
+static void read_findings(const struct json *list, struct cli_finding *findings, size_t *count)
+{
+    for (size_t i = 0; i < json_count(list) && *count < CLI_FINDINGS_MAX - 2; i++) {
+        const struct json *json = json_at(list, i);
+        struct cli_finding *finding = &findings[*count];
+        finding->name = json_text(json_get(json, "name"));
+        finding->level = json_text(json_get(json, "level"));
+        copy_text(json, "text", finding->text, sizeof(finding->text));
+        copy_text(json, "lost", finding->lost, sizeof(finding->lost));
+        copy_text(json, "cure", finding->cure, sizeof(finding->cure));
+        *count += finding->name && finding->level;
+    }
+}
+
+static void print_json(const struct cli_finding *findings, size_t count, bool is_good)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    struct json_writer *writer = json_writer_new(&text, true);
+    if (!writer)
+        return;
+    json_write_object_begin(writer);
+    json_write_pair_bool(writer, "ok", is_good);
+    json_write_key(writer, "findings");
+    json_write_array_begin(writer);
+    for (size_t i = 0; i < count; i++) {
+        json_write_object_begin(writer);
+        json_write_pair_string(writer, "name", findings[i].name);
+        json_write_pair_string(writer, "level", findings[i].level);
+        json_write_pair_string(writer, "text", findings[i].text);
+        json_write_pair_string(writer, "lost", findings[i].lost);
+        json_write_pair_string(writer, "cure", findings[i].cure);
+        json_write_object_end(writer);
+    }
+    json_write_array_end(writer);
+    json_write_object_end(writer);
+    if (json_writer_end(writer) == 0)
+        cli_print_json(&text);
+}
+
+static enum cli_exit tell(const struct cli *cli, const struct cli_finding *findings, size_t count)
+{
+    bool is_good = true;
+    for (size_t i = 0; i < count; i++) {
+        is_good = is_good && strcmp(findings[i].level, "fail") != 0;
+        if (!cli->values[OPTION_JSON])
+            print_finding(&findings[i]);
+    }
+    if (cli->values[OPTION_JSON])
+        print_json(findings, count, is_good);
+    return is_good ? CLI_OK : CLI_FAILED;
 }
 
 enum cli_exit cmd_doctor(struct cli *cli, struct err *err)
 {
     char path[PATH_MAX];
+    size_t count = 0;
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
     cleanup_json struct json *json = NULL;
     if (!find_daemon(path))
@@ -125,17 +176,13 @@ enum cli_exit cmd_doctor(struct cli *cli, struct err *err)
     enum cli_exit status = run_daemon(path, cli->values[OPTION_CONFIG], &text, err);
     if (status != CLI_OK)
         return status;
-    if (json_parse(buf_text(&text), text.len, JSON_STRICT, &json, NULL) < 0)
-        return cli_fail(err, CLI_FAILED, "%s --doctor --json printed no JSON", path);
-    if (cli->values[OPTION_JSON])
-        fwrite(buf_text(&text), 1, text.len, stdout);
-    const struct json *findings = json_type(json) == JSON_ARRAY ? json : json_get(json, "findings");
-    bool has_failure = json_count(findings) == 0;
-    for (size_t i = 0; i < json_count(findings); i++) {
-        const struct json *finding = json_at(findings, i);
-        bool is_fail = cli->values[OPTION_JSON] ? strcmp(text_of(finding, "level"), "fail") == 0
-                                                : print_finding(finding);
-        has_failure = has_failure || is_fail;
-    }
-    return has_failure ? CLI_FAILED : CLI_OK;
+    if (json_parse(buf_text(&text), text.len, JSON_STRICT, &json, NULL) < 0 ||
+        json_count(json_get(json, "findings")) == 0)
+        return cli_fail(err, CLI_FAILED, "%s --doctor --json printed no findings", path);
+    cleanup_free struct cli_finding *findings = calloc(CLI_FINDINGS_MAX, sizeof(*findings));
+    if (!findings)
+        return cli_fail(err, CLI_FAILED, "out of memory");
+    read_findings(json_get(json, "findings"), findings, &count);
+    cli_doctor_daemon(cli, json_text(json_get(json, "gateway")), findings, &count);
+    return tell(cli, findings, count);
 }

@@ -1,5 +1,6 @@
-/* paddock prune: removes what is not used: stopped sandboxes, images that no sandbox has, the
- * trash. The daemon removes a sandbox only if it is still stopped, and no image of one that runs.
+/* paddock prune, image prune: remove what is not used: stopped sandboxes, images that no sandbox
+ * has, the trash. The daemon removes a sandbox only if it is still stopped, and no image of one
+ * that runs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,8 @@ static enum cli_exit find_images(const struct cli *cli, struct prune *ret, struc
         status = ask_list(cli, "/sandboxes", &sandboxes, err);
     for (size_t i = 0; status == CLI_OK && i < json_count(images); i++) {
         const char *name = json_text(json_get(json_at(images, i), "name"));
-        if (name && !is_used(sandboxes, name, &ret->sandboxes))
+        bool is_default = json_bool(json_get(json_at(images, i), "default"));
+        if (name && !is_default && !is_used(sandboxes, name, &ret->sandboxes))
             status = add_name(&ret->images, json_at(images, i), err);
     }
     return status;
@@ -122,14 +124,21 @@ static void print_json_names(struct json_writer *writer, const char *key,
     json_write_array_end(writer);
 }
 
-static void print_json(const struct prune *prune, bool is_removed)
+/* `image prune`, not `prune`. */
+static bool is_images_alone(const struct cli *cli)
+{
+    return strcmp(cli->verb->name, "image prune") == 0;
+}
+
+static void print_json(const struct cli *cli, const struct prune *prune, bool is_removed)
 {
     cleanup_buf struct buf text = BUF_INIT(16 * 1024 * 1024);
     struct json_writer *writer = json_writer_new(&text, false);
     if (!writer)
         return;
     json_write_object_begin(writer);
-    print_json_names(writer, "sandboxes", &prune->sandboxes);
+    if (!is_images_alone(cli))
+        print_json_names(writer, "sandboxes", &prune->sandboxes);
     print_json_names(writer, "images", &prune->images);
     json_write_pair_bool(writer, "removed", is_removed);
     json_write_object_end(writer);
@@ -138,10 +147,10 @@ static void print_json(const struct prune *prune, bool is_removed)
 }
 
 /* True: go on. */
-static bool is_agreed(void)
+static bool is_agreed(const struct cli *cli)
 {
     char answer[16] = "";
-    fputs("Remove these and empty the trash? [y/N] ", stderr);
+    fprintf(stderr, "Remove these%s? [y/N] ", is_images_alone(cli) ? "" : " and empty the trash");
     return fgets(answer, sizeof(answer), stdin) && (answer[0] == 'y' || answer[0] == 'Y');
 }
 
@@ -154,11 +163,13 @@ static enum cli_exit remove_all(const struct cli *cli, const struct prune *prune
     enum cli_exit next = cli_each(cli, &prune->images, "DELETE", "/images/", "", err);
     if (status == CLI_OK)
         status = next;
-    return status == CLI_OK ? cli_ask(cli, &trash, &reply, err) : status;
+    return status == CLI_OK && !is_images_alone(cli) ? cli_ask(cli, &trash, &reply, err) : status;
 }
 
 static enum cli_exit find_all(const struct cli *cli, struct prune *ret, struct err *err)
 {
+    if (is_images_alone(cli))
+        return find_images(cli, ret, err);
     bool is_narrow = cli->values[OPTION_LABEL] || cli->values[OPTION_OLDER];
     enum cli_exit status = find_sandboxes(cli, ret, err);
     return status == CLI_OK && !is_narrow ? find_images(cli, ret, err) : status;
@@ -182,13 +193,14 @@ enum cli_exit cmd_prune(struct cli *cli, struct err *err)
         return status;
     FILE *out = must_ask ? stderr : stdout;
     if (!cli->values[OPTION_JSON] || must_ask) {
-        tell_names(out, "stopped sandboxes", &prune.sandboxes);
+        if (!is_images_alone(cli))
+            tell_names(out, "stopped sandboxes", &prune.sandboxes);
         tell_names(out, "unused images", &prune.images);
     }
-    bool is_removed = !is_dry && (!must_ask || is_agreed());
+    bool is_removed = !is_dry && (!must_ask || is_agreed(cli));
     if (is_removed)
         status = remove_all(cli, &prune, err);
     if (status == CLI_OK && cli->values[OPTION_JSON])
-        print_json(&prune, is_removed);
+        print_json(cli, &prune, is_removed);
     return status;
 }

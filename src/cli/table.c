@@ -17,8 +17,10 @@ static void cell_text(const struct json *row, const struct cli_column *column, c
     snprintf(ret, size, "%s", text && text[0] ? text : "-");
     for (size_t i = 0, len = 0; i < json_count(value) && len < size; i++) {
         const char *member = json_text(json_at(value, i));
-        len += (size_t)snprintf(ret + len, size - len, "%s%s=%s", i ? "," : "",
-                                json_key_at(value, i), member ? member : "");
+        bool is_pair = json_type(value) == JSON_OBJECT;
+        len += (size_t)snprintf(ret + len, size - len, "%s%s%s%s", i ? "," : "",
+                                is_pair ? json_key_at(value, i) : "", is_pair ? "=" : "",
+                                member ? member : "");
     }
     if (json_type(value) == JSON_BOOL)
         snprintf(ret, size, "%s", json_bool(value) ? "yes" : "no");

@@ -193,6 +193,13 @@ const struct cli_verb cli_verbs[] = {
      .kind = CLI_KIND_RECIPE,
      RUN(cmd_image_import)},
     {.name = "image ls", .arguments = "", .summary = "list the images", RUN(cmd_image_ls)},
+    {.name = "image prune",
+     .arguments = "",
+     .summary = "remove the images that no sandbox has",
+     .details = "Tells what would go, and asks first on a terminal; elsewhere --yes is needed.\n"
+                "The image of the default agent stays.",
+     .options = HAS(YES) | HAS(DRY_RUN),
+     RUN(cmd_prune)},
     {.name = "image rm",
      .arguments = "NAME",
      .summary = "remove an image",
@@ -227,7 +234,8 @@ const struct cli_verb cli_verbs[] = {
      .arguments = "",
      .summary = "remove stopped sandboxes, unused images and the trash",
      .details = "Tells what would go, and asks first on a terminal; elsewhere --yes is needed.\n"
-                "An image is unused when no sandbox that stays has it. With --label or --older\n"
+                "An image is unused when no sandbox that stays has it, and it is not that of the\n"
+                "default agent. With --label or --older\n"
                 "only those stopped sandboxes go, and no image. What starts meanwhile stays.",
      .options = HAS(YES) | HAS(DRY_RUN) | HAS(LABEL) | HAS(OLDER),
      RUN(cmd_prune)},

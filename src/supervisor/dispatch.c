@@ -239,9 +239,9 @@ static bool dispatch_diff(struct supervisor *supervisor, struct reply reply,
 static bool dispatch_image_list(struct supervisor *supervisor, struct reply reply,
                                 struct ipc_message *message)
 {
+    const char *prefix = IPC_TEXT(IPC_BODY(message, msg_sandbox_name)->name);
     struct err err = {0};
-    (void)message;
-    dispatch_document(supervisor, reply, document_images(supervisor, &err), &err);
+    dispatch_document(supervisor, reply, document_images(supervisor, prefix, &err), &err);
     return true;
 }
 

@@ -12,6 +12,7 @@
 
 #include "agent/agent.h"
 #include "image/image.h"
+#include "task/spec.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
@@ -147,6 +148,30 @@ static void doctor_image(struct doctor *doctor, const char *image)
     SAY(finding->cure, "paddock image build %s", image);
 }
 
+static const char *doctor_var(void *ctx, const char *name)
+{
+    return config_var(ctx, name);
+}
+
+/* The URL in the agent's environment. */
+static void doctor_find_gateway(struct doctor *doctor, const struct agent *agent)
+{
+    union { /* config_var reads alone; the context of a look-up is not const */
+        const struct config *in;
+        void *out;
+    } config = {.in = doctor->config};
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    struct spec spec;
+    if (agent_encode_spec(agent, doctor_var, config.out, &text, NULL) < 0 ||
+        spec_decode(text.data, text.len, &spec, NULL) < 0)
+        return;
+    for (uint32_t i = 0; i < spec.envc; i++) {
+        const char *value = strchr(spec.envp[i], '=');
+        if (value && strncmp(value + 1, "https://", 8) == 0)
+            SAY(doctor->gateway, "%s", value + 1);
+    }
+}
+
 /* The default agent's recipe, and the image that it names. */
 static void doctor_agent(struct doctor *doctor)
 {
@@ -167,6 +192,8 @@ static void doctor_agent(struct doctor *doctor)
         SAY(finding->cure, "set \"default_agent\" to a folder of recipes_dir with an agent.json");
     else
         doctor_image(doctor, agent_image(agent));
+    if (result == 0)
+        doctor_find_gateway(doctor, agent);
     agent_free(agent);
 }
 
@@ -210,6 +237,8 @@ static void doctor_print_json(const struct doctor *doctor, bool is_good)
         json_write_object_end(writer);
     }
     json_write_array_end(writer);
+    if (doctor->gateway[0])
+        json_write_pair_string(writer, "gateway", doctor->gateway);
     json_write_object_end(writer);
     if (json_writer_end(writer) == 0)
         printf("%s\n", buf_text(&text));

@@ -14,8 +14,9 @@ struct doctor {
     const struct config *config;
     const struct paths *paths;
     const struct secrets *secrets;
-    int state_fd; /* -1: there is no state yet, or it is not for us to see */
-    int place_fd; /* the state, or the nearest folder above it that is there */
+    int state_fd;      /* -1: there is no state yet, or it is not for us to see */
+    char gateway[512]; /* where the default agent asks its model; "": not known */
+    int place_fd;      /* the state, or the nearest folder above it that is there */
     struct sandbox_finding findings[DOCTOR_MAX];
     size_t count;
 };

@@ -5,6 +5,7 @@
  */
 #include <string.h>
 
+#include "agent/agent.h"
 #include "image/image.h"
 #include "supervisor/table.h"
 #include "util/cleanup.h"
@@ -142,29 +143,53 @@ int document_health(struct supervisor *supervisor, struct err *err)
     return document_make(document_fill_health, supervisor, err);
 }
 
+struct document_images {
+    struct json_writer *writer;
+    const struct supervisor *supervisor;
+    const char *prefix;        /* of the sandboxes that may be told */
+    const char *default_image; /* of the default agent */
+};
+
 static void document_add_image(void *ctx, const struct image_info *info)
 {
-    struct json_writer *writer = ctx;
+    const struct document_images *images = ctx;
+    struct json_writer *writer = images->writer;
     json_write_object_begin(writer);
     json_write_pair_string(writer, "name", info->name);
     json_write_pair_string(writer, "digest", info->digest);
     json_write_pair_integer(writer, "built", info->built * 1000);
     json_write_pair_integer(writer, "sizeBytes", info->size_bytes);
     json_write_pair_bool(writer, "imported", info->is_imported);
+    json_write_pair_bool(writer, "default", strcmp(info->name, images->default_image) == 0);
+    json_write_key(writer, "usedBy");
+    json_write_array_begin(writer);
+    for (const struct sandbox *at = images->supervisor->sandboxes; at; at = at->next)
+        if (strcmp(at->meta.image, info->name) == 0 &&
+            strncmp(at->meta.name, images->prefix, strlen(images->prefix)) == 0)
+            json_write_string(writer, at->meta.name);
+    json_write_array_end(writer);
     json_write_object_end(writer);
 }
 
 static void document_fill_images(struct json_writer *writer, const void *ctx)
 {
-    const struct supervisor *supervisor = ctx;
+    struct document_images images = *(const struct document_images *)ctx;
+    images.writer = writer;
     json_write_array_begin(writer);
-    image_list(supervisor->state_fd, document_add_image, writer, NULL);
+    image_list(images.supervisor->state_fd, document_add_image, &images, NULL);
     json_write_array_end(writer);
 }
 
-int document_images(struct supervisor *supervisor, struct err *err)
+int document_images(struct supervisor *supervisor, const char *prefix, struct err *err)
 {
-    return document_make(document_fill_images, supervisor, err);
+    struct agent *agent = NULL;
+    supervisor_read_agent(supervisor, supervisor->config->default_agent, &agent, NULL);
+    struct document_images images = {.supervisor = supervisor,
+                                     .prefix = prefix,
+                                     .default_image = agent ? agent_image(agent) : ""};
+    int result = document_make(document_fill_images, &images, err);
+    agent_free(agent);
+    return result;
 }
 
 static int64_t document_users(const struct supervisor *supervisor, const char *policy)

@@ -330,22 +330,34 @@ void images_import_whole(struct supervisor *supervisor, struct reply reply)
             build->is_whole = true;
 }
 
-static const struct sandbox *images_user(const struct supervisor *supervisor, const char *name)
+/* The names of the sandboxes that have the image, cut with "..." where they do not fit; 0: none. */
+static size_t images_users(const struct supervisor *supervisor, const char *name, char *ret,
+                           size_t size)
 {
-    const struct sandbox *sandbox = supervisor->sandboxes;
-    while (sandbox && (sandbox->state == SANDBOX_STOPPED || strcmp(sandbox->meta.image, name) != 0))
-        sandbox = sandbox->next;
-    return sandbox;
+    size_t count = 0;
+    size_t used = 0;
+    ret[0] = '\0';
+    for (const struct sandbox *at = supervisor->sandboxes; at; at = at->next) {
+        if (strcmp(at->meta.image, name) != 0)
+            continue;
+        const char *comma = count++ ? ", " : "";
+        bool is_cut = used + strlen(comma) + strlen(at->meta.name) + 8 > size;
+        used += (size_t)snprintf(ret + used, size - used, "%s%s", comma,
+                                 is_cut ? "..." : at->meta.name);
+        if (is_cut)
+            break;
+    }
+    return count;
 }
 
 void images_remove(struct supervisor *supervisor, struct reply reply, const char *name)
 {
     struct err err = {0};
-    const struct sandbox *user = images_user(supervisor, name);
-    if (user || images_is_building(supervisor, name)) {
+    char users[MSG_TEXT / 2];
+    bool is_used = images_users(supervisor, name, users, sizeof(users));
+    if (is_used || images_is_building(supervisor, name)) {
         reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s is %s%s", name,
-                     user ? "used by the running sandbox " : "being built",
-                     user ? user->meta.name : "");
+                     is_used ? "used by these sandboxes: " : "being built or imported", users);
         return;
     }
     int result = image_remove(supervisor->state_fd, name, &err);

@@ -152,6 +152,18 @@ static void instance_note_lease(struct sandbox *sandbox)
     snprintf(lease->boot_id, sizeof(lease->boot_id), "%s", instance->boot_id);
 }
 
+/* The image's environment with the sandbox's own. */
+static int instance_environment(const struct sandbox *sandbox, struct buf *ret, struct err *err)
+{
+    cleanup_free struct image_config *image = must_alloc(sizeof(*image));
+    int result = image_config_read(sandbox->supervisor->state_fd, sandbox->meta.image, image, err);
+    if (result < 0)
+        return result;
+    const struct buf list = {.data = image->env, .len = image->env_bytes};
+    result = settings_merge(&list, &sandbox->meta.settings.env, ret);
+    return result < 0 ? err_errno(err, -result, "cannot make the environment") : 0;
+}
+
 static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err *err)
 {
     struct supervisor *supervisor = sandbox->supervisor;
@@ -167,8 +179,12 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
     if (listener < 0)
         return listener;
     const struct settings *settings = &sandbox->meta.settings;
+    cleanup_buf struct buf variables = BUF_INIT(LIMIT_IMAGE_ENV_BYTES + LIMIT_ENV_BYTES);
+    result = instance_environment(sandbox, &variables, err);
+    if (result < 0)
+        return result;
     const char *environment[SETTINGS_ENVIRONMENT];
-    settings_environment(&settings->env, environment);
+    settings_environment(&variables, environment);
     struct sandbox_start start = {
         .name = sandbox->meta.name,
         .boot_id = boot_id,

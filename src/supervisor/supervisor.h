@@ -161,7 +161,8 @@ int document_sandboxes(struct supervisor *supervisor, const struct msg_sandbox_l
 int document_sandbox(const struct sandbox *sandbox, struct err *err);
 int document_policies(struct supervisor *supervisor, struct err *err);
 int document_tokens(struct supervisor *supervisor, struct err *err);
-int document_images(struct supervisor *supervisor, struct err *err);
+/* `prefix`: of the sandboxes that may be told. */
+int document_images(struct supervisor *supervisor, const char *prefix, struct err *err);
 /* metrics.c: the same with the text of /metrics. */
 int document_metrics(struct supervisor *supervisor, struct err *err);
 

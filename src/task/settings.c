@@ -154,6 +154,23 @@ bool settings_have(const struct buf *list, const char *wanted)
     return false;
 }
 
+int settings_merge(const struct buf *image, const struct buf *own, struct buf *ret)
+{
+    int result = 0;
+    for (const char *text = NULL; result == 0 && (text = settings_next(image, text));) {
+        char name[LIMIT_ENV_NAME_BYTES + 1];
+        size_t len = strcspn(text, "=");
+        if (len >= sizeof(name))
+            continue;
+        memcpy(name, text, len);
+        name[len] = '\0';
+        if (!settings_env_refusal(name, text + len + 1) && !settings_have(own, name) &&
+            !settings_have(ret, name))
+            result = buf_append(ret, text, strlen(text) + 1);
+    }
+    return result == 0 && own->len ? buf_append(ret, own->data, own->len) : result;
+}
+
 void settings_environment(const struct buf *list, const char *ret[SETTINGS_ENVIRONMENT])
 {
     size_t count = 0;

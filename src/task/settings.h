@@ -47,8 +47,12 @@ bool settings_list_is_valid(enum settings_list kind, const struct buf *list);
 /* True when the list has the text NAME=VALUE; or, when `wanted` has no "=", the name. */
 bool settings_have(const struct buf *list, const char *wanted);
 
+/* Appends to `ret` the texts of an image's environment that settings_refusal accepts and that `own`
+ * does not set, then those of `own`: a list in which the sandbox's own count. As buf_append. */
+int settings_merge(const struct buf *image, const struct buf *own, struct buf *ret);
+
 /* The environment of every program inside: Paddock's own, with what the list adds and replaces. The
- * list must be valid, and outlive it. Ends with NULL. */
+ * list must be valid, or of settings_merge, and outlive it. Ends with NULL. */
 #define SETTINGS_BASE 18
-#define SETTINGS_ENVIRONMENT (SETTINGS_BASE + LIMIT_ENV + 1)
+#define SETTINGS_ENVIRONMENT (SETTINGS_BASE + LIMIT_IMAGE_ENV_COUNT + LIMIT_ENV + 1)
 void settings_environment(const struct buf *list, const char *ret[SETTINGS_ENVIRONMENT]);

@@ -285,8 +285,8 @@ def test_lists(daemon):
         "b        stopped  none   claude  -              -"]
     assert len(json.loads(daemon.run("ls", "--json").stdout)) == 2
     daemon.on("GET", "/images", (200, json.dumps([
-        {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000}])))
-    assert "claude  300.0 MiB  2026-05-28 20:26" in daemon.run("image", "ls").stdout.decode()
+        {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000, "usedBy": ["a", "b"]}])))
+    assert "claude  300.0 MiB  2026-05-28 20:26  a,b" in daemon.run("image", "ls").stdout.decode()
     daemon.on("GET", "/sandboxes", (200, "[]"))
     result = daemon.run("ls")
     assert result.returncode == 0 and result.stdout == b"" and b"paddock clone" in result.stderr
@@ -415,7 +415,7 @@ def test_doctor_renders_findings(tmp_path):
     fake.chmod(0o755)
     result = subprocess.run([copy, "doctor"], capture_output=True, check=False)
     assert result.returncode == 1
-    assert result.stdout.decode().splitlines() == [
+    assert result.stdout.decode().splitlines()[:5] == [
         "ok   cgroups         v2",
         "FAIL user-namespaces " + "forbidden " * 5 + "forbidden", " " * 21 + "forbidden " * 2 + "forbidden",
         " " * 21 + "lost: all", " " * 21 + "cure: sysctl x=1"]

@@ -317,3 +317,66 @@ def test_what_the_command_line_refuses(sh_daemon, tmp_path):
             file.truncate(1 << 30)
         fails(1, b"is being built or imported already", "busy", tmp_path / "large", timeout=20)
     harness.wait_for(lambda: not (sh_daemon.state / "images/.build-busy").exists(), what="end")
+
+
+# ------------------------------------------------------------------- running, removing, pruning
+
+def claude_tar(image_store, tmp_path):
+    path = tmp_path / "claude.tar"
+    harness.run("tar", "-C", f"{image_store}/claude/rootfs", "-cf", path, ".")
+    return path
+
+
+def test_a_sandbox_runs_on_an_imported_image(make_daemon, image_store, tmp_path):
+    """The built image, packed and imported under another name, with an environment of its own: the
+    main job with the real Claude Code, and the files of /etc that are ours."""
+    recipe = json.loads(harness.run("/usr/bin/python3", "-c", "import sys, json; sys.path.insert(0, "
+                                    f"'{harness.ROOT}/tools/demo'); from policy import read_policy; "
+                                    f"print(json.dumps(read_policy('{harness.ROOT}/images/claude/agent.json')))"
+                                    ).stdout)
+    recipe["image"] = "again"
+    recipe["env"]["CLAUDE_CODE_MAX_RETRIES"] = "1"
+    daemon = make_daemon(default_agent="again", agents={"again": recipe})
+    layer = claude_tar(image_store, tmp_path).read_bytes()
+    oci = Oci().image([layer], compress=bytes, Env=[
+        "PATH=/opt/own/bin:/usr/local/bin:/usr/bin:/bin", "OWN=x y", "SSL_CERT_FILE=/no", "LANG=C"])
+    (tmp_path / "oci.tar").write_bytes(oci.done())
+    (tmp_path / "claude.tar").unlink()
+    daemon.cli("image", "import", "again", tmp_path / "oci.tar")
+    sandbox = daemon.sandbox("imported")
+    assert sandbox.clone().status == 200
+    seen = sandbox.sh("echo $PATH; echo $OWN; echo $SSL_CERT_FILE; id -u; cat /etc/resolv.conf")
+    assert seen["stdout"].splitlines() == [
+        "/opt/own/bin:/usr/local/bin:/usr/bin:/bin", "x y", "/etc/ssl/certs/ca-certificates.crt",
+        "1000", "nameserver 100.64.0.2"]
+    end = sandbox.run_task("Add a file", 120)
+    assert end["state"] == "succeeded", end
+    images = {image["name"]: image for image in daemon.get("/images").json}
+    assert images["again"]["usedBy"] == ["imported"] and images["again"]["default"]
+    assert images["claude"]["usedBy"] == [] and not images["claude"]["default"]
+    answer = daemon.call("DELETE", "/images/again")
+    assert (answer.status, answer.text) == (409, "again is used by these sandboxes: imported")
+    daemon.call("POST", "/sandboxes/imported/stop")
+    assert daemon.call("DELETE", "/images/again").status == 409
+    dry = json.loads(daemon.cli("image", "prune", "--dry-run", "--json").stdout)
+    assert dry == {"images": ["claude"], "removed": False} and len(daemon.get("/images").json) == 2
+    daemon.cli("image", "prune", "--yes")
+    assert [image["name"] for image in daemon.get("/images").json] == ["again"]
+    sandbox.remove()
+    daemon.cli("image", "prune", "--yes")
+    assert [image["name"] for image in daemon.get("/images").json] == ["again"], "the default's"
+
+
+def test_a_dangling_resolv_conf_of_the_image_is_replaced(make_daemon, image_store, tmp_path):
+    """CASES F3."""
+    daemon = make_daemon(default_agent="dangling", agents={"dangling": {
+        "image": "dangling", "command": ["/bin/sh", "-c", "${PROMPT}"], "outcome": "exit-code"}})
+    lower = claude_tar(image_store, tmp_path).read_bytes()
+    upper = (Tar().symlink("etc/resolv.conf", "/run/nowhere/resolv.conf").folder("etc/hosts")
+             .symlink("etc/hostname", "hostname").symlink("etc/passwd", "/nowhere").done())
+    (tmp_path / "a").write_bytes(docker_old([lower, upper]))
+    daemon.cli("image", "import", "dangling", tmp_path / "a")
+    sandbox = daemon.sandbox("f3")
+    seen = sandbox.sh("cat /etc/resolv.conf; head -1 /etc/hosts; cat /etc/hostname; id -un")
+    assert seen["stdout"].splitlines() == ["nameserver 100.64.0.2", "127.0.0.1\tlocalhost", "f3", "agent"]
+    sandbox.remove()

@@ -17,8 +17,13 @@ def box_daemon(make_daemon):
     closed = pathlib.Path(daemon.config["policy"]).with_name("closed.json")
     closed.write_text('{"rules": []}')
     daemon.start()
-    harness.wait_for(lambda: daemon.get("/healthz").json["policy"], 30, "the policies")
+    has_policies(daemon)
     return daemon
+
+
+def has_policies(daemon):
+    """After a start: a policy can be named once egress has read them."""
+    harness.wait_for(lambda: daemon.get("/healthz").json["policy"], 30, "the policies")
 
 
 FORKS = """my @made; for (1..100) { my $pid = fork; last unless defined $pid;
@@ -57,6 +62,7 @@ def test_what_is_put_is_shown_and_holds_inside(box_daemon):
     assert 50 < forks(sandbox) < 100
     box_daemon.stop()
     box_daemon.start()
+    has_policies(box_daemon)
     after = box_daemon.get("/sandboxes/set").json
     assert {key: after[key] for key in body} == body
     sandbox.remove()
@@ -148,6 +154,7 @@ def test_a_sandbox_has_the_lower_of_its_own_limit_and_the_daemons(box_daemon):
         box_daemon.config["limits"]["pids"] = 512
         box_daemon.stop()
         box_daemon.start()
+        has_policies(box_daemon)
         sandbox.remove()
 
 

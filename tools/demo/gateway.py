@@ -53,6 +53,11 @@ class Gateway(Handler):
         self.answer(200)
 
     def do_GET(self):
+        self.server.record.add(method="GET", path=self.path, size=0, headers={
+            name.lower(): value for name, value in self.headers.items()})
+        if self.headers.get("cf-aig-authorization") != "Bearer " + self.server.token:
+            self.error(401, "Unauthorized")
+            return
         self.answer(404, b'{"type":"error","error":{"type":"not_found_error","message":"no"}}')
 
     def do_POST(self):

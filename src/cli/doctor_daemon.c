@@ -1,0 +1,164 @@
+/*
+ * The doctor's questions to a daemon that runs. The gateway is asked in the way of an agent: from a
+ * sandbox, through egress, by the policy, which adds the token; so neither this program nor the
+ * sandbox ever has it. The request is a GET that costs nothing, made by git, which each image has.
+ * What the gateway answers is not shown but for its status.
+ */
+#include "cli/doctor.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "util/cleanup.h"
+#include "json/json.h"
+
+#define SAY(field, ...) snprintf((field), sizeof(field), __VA_ARGS__)
+#define ASK_TIMEOUT_MS 10000
+#define GATEWAY_TIMEOUT_MS 60000
+#define BODY_BYTES 4096
+#define STATUS_MARK "Recv header: HTTP/"
+
+static struct cli_finding *add(struct cli_finding *findings, size_t *count, const char *name,
+                               const char *level)
+{
+    struct cli_finding *finding = &findings[(*count)++];
+    *finding = (struct cli_finding){.name = name, .level = level};
+    return finding;
+}
+
+/* Whether it answers; else why not is told. */
+static bool look_at_daemon(const struct cli *cli, struct cli_finding *ret)
+{
+    struct err err = {0};
+    cleanup_reply struct cli_reply reply = {0};
+    struct cli_request request = {
+        .method = "GET", .path = "/healthz", .timeout_ms = ASK_TIMEOUT_MS};
+    bool is_there = cli_ask(cli, &request, &reply, &err) == CLI_OK;
+    SAY(ret->text, "%.390s", is_there ? "the daemon answers" : err.message);
+    if (is_there)
+        return true;
+    ret->level = "warn";
+    SAY(ret->lost, "no sandbox can be used; the gateway was not asked");
+    SAY(ret->cure, "paddockd --config FILE, or set PADDOCK_URL and PADDOCK_TOKEN");
+    return false;
+}
+
+/* The status of the last answer in git's trace; 0: there was none. */
+static long read_status(const char *trace)
+{
+    long status = 0;
+    for (const char *at = trace; (at = strstr(at, STATUS_MARK));) {
+        at += strlen(STATUS_MARK);
+        at += strcspn(at, " \n");
+        long found = strtol(at, NULL, 10);
+        status = found >= 200 && found <= 599 ? found : status;
+    }
+    return status;
+}
+
+static int write_exec(const char *gateway, struct buf *ret)
+{
+    char url[1024];
+    SAY(url, "%.1000s/v1/models", gateway);
+    const char *const argv[] = {"/usr/bin/env", "LC_ALL=C", "GIT_TERMINAL_PROMPT=0",
+                                "GIT_TRACE_CURL=1", "GIT_TRACE_CURL_NO_DATA=1",
+                                /* a gateway that sends nothing */
+                                "GIT_HTTP_LOW_SPEED_LIMIT=1", "GIT_HTTP_LOW_SPEED_TIME=20", "git",
+                                "-c", "http.followRedirects=false", "ls-remote", url};
+    struct json_writer *writer = json_writer_new(ret, false);
+    if (!writer)
+        return -ENOMEM;
+    json_write_object_begin(writer);
+    json_write_key(writer, "argv");
+    json_write_array_begin(writer);
+    for (size_t i = 0; i < ARRAY_LEN(argv); i++)
+        json_write_string(writer, argv[i]);
+    json_write_array_end(writer);
+    json_write_pair_string(writer, "cwd", "/tmp");
+    json_write_object_end(writer);
+    return json_writer_end(writer);
+}
+
+/* The gateway's status, 0 for none; false: it could not be asked, err tells why. */
+static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *gateway,
+                           long *ret_status, struct err *err)
+{
+    char path[96];
+    cleanup_buf struct buf body = BUF_INIT(BODY_BYTES);
+    cleanup_reply struct cli_reply made = {0}, reply = {0};
+    cleanup_json struct json *json = NULL;
+    SAY(path, "/sandboxes/%s", name);
+    struct cli_request make = {.method = "PUT",
+                               .path = path,
+                               .content_type = "application/json",
+                               .body = "{}",
+                               .body_len = 2,
+                               .is_only_new = true,
+                               .timeout_ms = ASK_TIMEOUT_MS};
+    if (write_exec(gateway, &body) < 0 || cli_ask(cli, &make, &made, err) != CLI_OK)
+        return false;
+    char exec_path[128];
+    SAY(exec_path, "%s/exec", path);
+    struct cli_request exec = {.method = "POST",
+                               .path = exec_path,
+                               .content_type = "application/json",
+                               .body = buf_text(&body),
+                               .body_len = body.len,
+                               .timeout_ms = GATEWAY_TIMEOUT_MS};
+    bool is_asked = cli_ask(cli, &exec, &reply, err) == CLI_OK &&
+                    json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) == 0;
+    const char *trace = json_text(json_get(json, "stderr"));
+    *ret_status = trace ? read_status(trace) : 0;
+    struct err ignored = {0};
+    cleanup_reply struct cli_reply removed = {0};
+    struct cli_request remove = {.method = "DELETE", .path = path, .timeout_ms = ASK_TIMEOUT_MS};
+    (void)cli_ask(cli, &remove, &removed, &ignored);
+    return is_asked;
+}
+
+static void judge(long status, struct cli_finding *ret)
+{
+    if (status && status != 401 && status != 403 && status < 500) {
+        SAY(ret->text, "the gateway answers a sandbox and takes the token (HTTP %ld)", status);
+        return;
+    }
+    ret->level = "fail";
+    SAY(ret->lost, "agents reach no model");
+    if (status == 401 || status == 403) {
+        SAY(ret->text, "the gateway, or the provider behind it, refuses us (HTTP %ld)", status);
+        SAY(ret->cure, "put a valid token into secrets_dir/AI_GATEWAY_TOKEN, then `paddock policy "
+                       "reload`; a provider's key belongs to the gateway");
+    } else if (status == 503) {
+        SAY(ret->text, "egress does not ask the gateway, or the gateway is busy (HTTP 503)");
+        SAY(ret->cure, "`paddock policy ls` tells of inactive rules; the audit tells who answered");
+    } else {
+        SAY(ret->text, "the gateway cannot be reached from a sandbox (%s%.0ld)",
+            status ? "HTTP " : "no answer", status);
+        SAY(ret->cure, "look at this machine's network, DNS and upstream_proxy: curl -I "
+                       "https://gateway.ai.cloudflare.com; the audit in state_dir tells the rest");
+    }
+}
+
+void cli_doctor_daemon(const struct cli *cli, const char *gateway, struct cli_finding *findings,
+                       size_t *count)
+{
+    unsigned tag = 0;
+    char name[64];
+    long status = 0;
+    struct err err = {0};
+    if (!look_at_daemon(cli, add(findings, count, "daemon", "ok")) || !gateway)
+        return;
+    struct cli_finding *finding = add(findings, count, "gateway-answer", "ok");
+    if (getrandom(&tag, sizeof(tag), 0) < 0)
+        tag = 1;
+    SAY(name, "paddock-doctor-%08x", tag);
+    if (ask_in_sandbox(cli, name, gateway, &status, &err)) {
+        judge(status, finding);
+        return;
+    }
+    finding->level = "warn";
+    SAY(finding->text, "the gateway was not asked: %.300s", err.message);
+    SAY(finding->lost, "whether the token is accepted is not known");
+    SAY(finding->cure, "see above; `paddock doctor` then makes a sandbox for one request");
+}

@@ -1,0 +1,86 @@
+"""paddock doctor beside a daemon that runs: it asks the gateway as an agent would, from a sandbox."""
+import json
+import pathlib
+
+import pytest
+
+
+def doctor(daemon, *more):
+    result = daemon.cli("doctor", "--config", str(daemon.folder / "config.json"), "--json", *more,
+                        check=False, timeout=120)
+    said = json.loads(result.stdout)
+    findings = {finding["name"]: finding for finding in said["findings"]}
+    assert said["ok"] == (result.returncode == 0)
+    return findings, result.stdout.decode()
+
+
+def token_of(demo):
+    return (pathlib.Path(demo.secrets_dir) / "AI_GATEWAY_TOKEN").read_text().strip()
+
+
+def test_gateway_answers_and_takes_the_token(daemon, demo):
+    before = len(demo.record("gateway"))
+    findings, text = doctor(daemon)
+    assert findings["daemon"]["level"] == "ok", findings
+    assert findings["gateway-answer"]["level"] == "ok", findings
+    asked = demo.record("gateway")[before:]
+    assert [entry["method"] for entry in asked] == ["GET"]  # it costs nothing
+    assert asked[0]["headers"]["cf-aig-authorization"] == f"Bearer {token_of(demo)}"
+    assert token_of(demo) not in text and token_of(demo) not in daemon.log()
+    assert not [one for one in daemon.get("/sandboxes").json if one["name"].startswith("paddock-d")]
+    findings, _text = doctor(daemon)  # the daemon had just begun the first time: no CA yet
+    assert findings["ca"]["level"] == "ok" and "valid until" in findings["ca"]["text"]
+    for name in ("state", "ids", "image", "agent", "gateway", "policy"):
+        assert findings[name]["level"] == "ok", findings[name]
+
+
+@pytest.fixture(scope="module")
+def other(make_daemon, tmp_path_factory):
+    """Its token is not the gateway's."""
+    secrets = tmp_path_factory.mktemp("secrets")
+    (secrets / "AI_GATEWAY_TOKEN").write_text("wr0ng-t0ken")
+    (secrets / "AI_GATEWAY_TOKEN").chmod(0o600)
+    return make_daemon(secrets_dir=str(secrets))
+
+
+def test_gateway_refuses_the_token(other):
+    findings, text = doctor(other)
+    found = findings["gateway-answer"]
+    assert found["level"] == "fail" and "HTTP 401" in found["text"], found
+    assert "AI_GATEWAY_TOKEN" in found["cure"] and "wr0ng" not in text
+    assert found["lost"] == "agents reach no model"
+
+
+def test_gateway_is_not_there(make_daemon):
+    # a port of the daemon's own namespace where nobody listens
+    daemon = make_daemon(start=False)
+    path = pathlib.Path(daemon.config["policy"])
+    policy = json.loads(path.read_text())
+    for rule in policy["rules"]:
+        if rule["name"] == "ai-gateway":
+            rule["upstream"] = "127.0.0.1:9"
+    path.write_text(json.dumps(policy))
+    daemon.start()
+    findings, _text = doctor(daemon)
+    found = findings["gateway-answer"]
+    assert found["level"] == "fail" and "cannot be reached" in found["text"], found
+    # full: no sandbox can be made for it, which is told and is no failure of the gateway's
+    daemon.stop()
+    daemon.config["floor"] = {"disk_mib": 1 << 29}
+    daemon.start()
+    findings, _text = doctor(daemon)
+    assert findings["gateway-answer"]["level"] == "warn", findings
+    assert "was not asked" in findings["gateway-answer"]["text"]
+    assert findings["state-disk"]["level"] == "fail"
+    del daemon.config["floor"]
+    daemon.stop()
+    daemon.start()
+
+
+def test_daemon_does_not_run(other):
+    result = other.cli("doctor", "--json", "--url", f"unix:{other.folder}/none", check=False)
+    findings = {one["name"]: one for one in json.loads(result.stdout)["findings"]}
+    assert findings["daemon"]["level"] == "warn" and "no daemon at" in findings["daemon"]["text"]
+    assert "gateway-answer" not in findings
+    lines = other.cli("doctor", check=False, timeout=120).stdout.decode().splitlines()
+    assert max(len(line) for line in lines) <= 80, [line for line in lines if len(line) > 80]
