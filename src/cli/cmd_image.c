@@ -87,6 +87,7 @@ enum cli_exit cmd_image_ls(struct cli *cli, struct err *err)
         {"NAME", "name", CLI_COLUMN_TEXT},
         {"SIZE", "sizeBytes", CLI_COLUMN_BYTES},
         {"BUILT (UTC)", "built", CLI_COLUMN_TIME},
+        {"STALE", "stale", CLI_COLUMN_TEXT},
         {"USED BY", "usedBy", CLI_COLUMN_TEXT},
     };
     static const struct cli_listing listing = {

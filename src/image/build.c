@@ -58,7 +58,7 @@ int build_check_namespace(struct err *err)
 
 static int build_check_tools(const struct recipe *recipe, struct err *err)
 {
-    int result = build_need("mmdebstrap", "mmdebstrap", err);
+    int result = recipe->suite ? build_need("mmdebstrap", "mmdebstrap", err) : 0;
     if (result == 0 && recipe->npm_count)
         result = build_need("npm", "npm", err);
     return result;
@@ -86,6 +86,26 @@ static int build_finish(const struct recipe *recipe, int64_t *ret_size_bytes, st
     return result < 0 ? result : build_measure(root, ret_size_bytes, err);
 }
 
+/* Begins as a copy of another image. */
+static int build_begin(const char *name, const struct recipe *recipe, struct err *err)
+{
+    static const char *const argv[] = {"cp",       "-a", "--reflink=auto", "--", BUILD_FROM "/.",
+                                       BUILD_ROOT, NULL};
+    if (!recipe->from)
+        return 0;
+    build_say("image %s: a copy of the image %s", name, recipe->from);
+    if (recipe->npm_count && access(BUILD_FROM RECIPE_NPM_FOLDER, F_OK) == 0)
+        return err_set(err, EEXIST,
+                       "the image %s has npm packages already, and npm would take them away: name "
+                       "all of them in one recipe",
+                       recipe->from);
+    if (recipe->suite && access(BUILD_FROM "/var/lib/dpkg/status", F_OK) < 0)
+        return err_set(err, ENOENT,
+                       "the image %s is not of Debian: no Debian packages can be installed on it",
+                       recipe->from);
+    return build_run(argv, NULL, err);
+}
+
 int build_image(const char *name, const struct recipe *recipe, struct err *err)
 {
     int result = build_check_tools(recipe, err);
@@ -93,9 +113,12 @@ int build_image(const char *name, const struct recipe *recipe, struct err *err)
         return result;
     if (mkdir(BUILD_HOME, 0700) < 0 && errno != EEXIST)
         return err_errno(err, errno, "cannot make %s", BUILD_HOME);
-    build_say("image %s: %zu packages of Debian %s and what they need", name, recipe->package_count,
-              recipe->suite);
-    result = build_debian(recipe, err);
+    result = build_begin(name, recipe, err);
+    if (result == 0 && recipe->suite) {
+        build_say("image %s: %zu packages of Debian %s and what they need", name,
+                  recipe->package_count, recipe->suite);
+        result = build_debian(recipe, err);
+    }
     if (result < 0)
         return result;
     build_say("image %s: %zu packages of npm", name, recipe->npm_count);

@@ -17,6 +17,7 @@
 #include "util/err.h"
 
 #define BUILD_ROOT "/out"
+#define BUILD_FROM "/from" /* the root of the image that the recipe is from, read-only */
 /* A private tmpfs of the jail. */
 #define BUILD_HOME "/tmp/home"
 

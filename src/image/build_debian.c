@@ -132,9 +132,10 @@ int build_debian(const struct recipe *recipe, struct err *err)
     const char *const argv[] = {
         "mmdebstrap",
         "--mode=root",
-        "--variant=essential",
+        recipe->from ? "--variant=custom" : "--variant=essential",
         "--format=directory",
-        "--skip=output/dev,chroot/mount/sys",
+        recipe->from ? "--skip=output/dev,chroot/mount/sys,check/empty"
+                     : "--skip=output/dev,chroot/mount/sys",
         apt_settings,
         "--aptopt=APT::Install-Recommends \"false\"",
         "--dpkgopt=path-exclude=/usr/share/doc/*",

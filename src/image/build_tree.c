@@ -35,6 +35,16 @@ static int tree_append_line(int root_fd, const char *path, const char *line, boo
     return result < 0 ? err_errno(err, -result, "cannot write %s of the image", path) : 0;
 }
 
+/* True when the file has a line of the account: the image that this one is from brought it. */
+static bool tree_has_agent(int root_fd, const char *path)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    cleanup_fd int fd = fd_open_beneath(root_fd, path, O_RDONLY, 0, true, NULL);
+    if (fd < 0 || fd_read_all(fd, &text) < 0)
+        return false;
+    return strncmp(buf_text(&text), "agent:", 6) == 0 || strstr(buf_text(&text), "\nagent:");
+}
+
 static int tree_add_agent(int root_fd, struct err *err)
 {
     static const struct {
@@ -47,6 +57,8 @@ static int tree_add_agent(int root_fd, struct err *err)
         {"etc/gshadow", "agent:*::\n", true},
     };
     for (size_t i = 0; i < ARRAY_LEN(lines); i++) {
+        if (tree_has_agent(root_fd, lines[i].path))
+            continue;
         int result =
             tree_append_line(root_fd, lines[i].path, lines[i].line, lines[i].is_optional, err);
         if (result < 0)
@@ -92,6 +104,8 @@ static int tree_add_link(int root_fd, const struct recipe_link *link, struct err
         return err_context(err, target, "the target of the link %s", link->path);
     if (faccessat(target, "", X_OK, AT_EMPTY_PATH) < 0)
         return err_errno(err, errno, "%s, the target of %s", link->target, link->path);
+    if (unlinkat(root_fd, link->path + 1, 0) < 0 && errno != ENOENT) /* of the image it is from */
+        return err_errno(err, errno, "cannot replace the link %s", link->path);
     if (symlinkat(link->target, root_fd, link->path + 1) < 0)
         return err_errno(err, errno, "cannot make the link %s", link->path);
     return 0;

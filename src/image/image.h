@@ -8,7 +8,8 @@
  *                              "gid", "home", "workdir", "env"; written last: an image without it
  *                              does not exist
  * A recipe is recipes_dir/<image>/build.json:
- *   { "debian": { "suite": "bookworm", "packages": ["bash", ...] },
+ *   { "from": "base",       // an image that it begins as; then the rest may be missing
+ *     "debian": { "suite": "bookworm", "packages": ["bash", ...] },
  *     "npm": ["@anthropic-ai/claude-code@2.1.280"],
  *     "links": { "/usr/local/bin/claude": "/opt/npm/node_modules/.../claude" } }
  */
@@ -39,10 +40,13 @@ int image_config_read(int state_fd, const char *name, struct image_config *ret, 
 int image_list(int state_fd, void (*found)(void *ctx, const struct image_info *info), void *ctx,
                struct err *err);
 
-/* Reads and checks recipes_dir/<name>/build.json; ret_text gets its bytes, ret_digest its digest.
- */
-int image_recipe_read(int recipes_fd, const char *name, struct buf *ret_text, char ret_digest[65],
-                      struct err *err);
+/* Reads and checks recipes_dir/<name>/build.json; ret_text gets its bytes, ret_digest its digest,
+ * in which that of the image that it is from, and the time when it was made, have their part;
+ * ret_from the name of that image, or "". -ENOENT: there is no such recipe, or not that image. */
+int image_recipe_read(int recipes_fd, int state_fd, const char *name, struct buf *ret_text,
+                      char ret_digest[65], char ret_from[64], struct err *err);
+/* True when the image was built from a recipe that is there, but not from what it is now. */
+bool image_is_stale(int recipes_fd, int state_fd, const struct image_info *info);
 
 /* What paddock-image-build reports when it is done: the bytes that the image takes on disk, from
  * the memfd that it got as descriptor 4. -EINVAL: nothing (sensible) was reported. */

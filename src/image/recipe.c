@@ -12,6 +12,7 @@
 #include "util/buf.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
+#include "util/name.h"
 #include "json/json.h"
 
 #define LOWER "abcdefghijklmnopqrstuvwxyz"
@@ -181,6 +182,16 @@ static int recipe_read_debian(const struct recipe_reader *reader, const struct j
     return result;
 }
 
+static int recipe_read_from(const struct recipe_reader *reader, const struct json *from,
+                            struct recipe *recipe)
+{
+    const char *name = json_text(from);
+    if (from && (!name || !name_is_valid(name, strlen(name))))
+        return recipe_refuse(reader, from, "\"from\" must be the name of an image");
+    recipe->from = name;
+    return 0;
+}
+
 /* The target with ${ARCH} put in; NULL when out of memory. */
 static char *recipe_expand(const char *target)
 {
@@ -225,12 +236,14 @@ static int recipe_read_links(const struct recipe_reader *reader, const struct js
 
 static int recipe_read(const struct recipe_reader *reader, struct recipe *recipe)
 {
-    static const char *const keys[] = {"debian", "npm", "links", NULL};
+    static const char *const keys[] = {"from", "debian", "npm", "links", NULL};
     const struct json *json = recipe->json;
     if (json_type(json) != JSON_OBJECT)
         return recipe_refuse(reader, json, "a recipe must be an object");
     int result = recipe_check_keys(reader, json, keys);
     if (result == 0)
+        result = recipe_read_from(reader, json_get(json, "from"), recipe);
+    if (result == 0 && (json_get(json, "debian") || !recipe->from))
         result = recipe_read_debian(reader, json_get(json, "debian"), recipe);
     if (result == 0 && json_get(json, "npm"))
         result = recipe_read_list(reader, json_get(json, "npm"), is_npm_package,

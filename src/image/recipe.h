@@ -19,8 +19,9 @@ struct recipe_link {
 };
 
 struct recipe {
-    const char *suite;
-    const char **packages; /* Debian packages: NAME or NAME=VERSION; at least one */
+    const char *from;      /* the image that this one begins as; NULL: with nothing */
+    const char *suite;     /* NULL, with `from` alone: no Debian packages */
+    const char **packages; /* Debian packages: NAME or NAME=VERSION; at least one with a suite */
     size_t package_count;
     const char **npm; /* NAME@VERSION or @SCOPE/NAME@VERSION; may be none */
     size_t npm_count;

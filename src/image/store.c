@@ -188,13 +188,29 @@ int image_list(int state_fd, void (*found)(void *ctx, const struct image_info *i
     return 0;
 }
 
-int image_recipe_read(int recipes_fd, const char *name, struct buf *ret_text, char ret_digest[65],
-                      struct err *err)
+/* "NAME DIGEST TIME" of the image that another is built from. */
+static int image_parent_mark(int state_fd, const char *from, char ret[PATH_SIZE * 2],
+                             struct err *err)
+{
+    struct image_info info;
+    ret[0] = '\0';
+    if (!from)
+        return 0;
+    int result = image_info_read(state_fd, from, &info, err);
+    if (result < 0)
+        return err_context(err, result, "the image that it is from");
+    snprintf(ret, PATH_SIZE * 2, "%s %s %" PRId64, info.name, info.digest, info.built);
+    return 0;
+}
+
+int image_recipe_read(int recipes_fd, int state_fd, const char *name, struct buf *ret_text,
+                      char ret_digest[65], char ret_from[64], struct err *err)
 {
     int result = image_check_name(name, err);
     if (result < 0)
         return result;
     char path[PATH_SIZE];
+    char mark[PATH_SIZE * 2];
     snprintf(path, sizeof(path), "%s/build.json", name);
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
     result = fd_read_file(recipes_fd, path, &text, err);
@@ -204,14 +220,28 @@ int image_recipe_read(int recipes_fd, const char *name, struct buf *ret_text, ch
     if (result == 0)
         result = recipe_parse(path, buf_text(&text), text.len, &recipe, err);
     if (result == 0)
+        result = image_parent_mark(state_fd, recipe.from, mark, err);
+    if (result == 0)
         result = buf_append(ret_text, buf_text(&text), text.len);
     if (result < 0)
         return result;
+    snprintf(ret_from, 64, "%s", recipe.from ? recipe.from : "");
     const struct sha256_part parts[] = {{IMAGE_BUILD_FORMAT, strlen(IMAGE_BUILD_FORMAT)},
                                         {recipe_arch(), strlen(recipe_arch())},
-                                        {buf_text(&text), text.len}};
+                                        {buf_text(&text), text.len},
+                                        {mark, strlen(mark)}};
     sha256_hex(parts, ARRAY_LEN(parts), ret_digest);
     return 0;
+}
+
+bool image_is_stale(int recipes_fd, int state_fd, const struct image_info *info)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
+    char digest[65], from[64];
+    if (recipes_fd < 0 || info->is_imported ||
+        image_recipe_read(recipes_fd, state_fd, info->name, &text, digest, from, NULL) < 0)
+        return false;
+    return strcmp(digest, info->digest) != 0;
 }
 
 /* ------------------------------------------------------------------------------- building */

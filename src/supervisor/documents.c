@@ -160,6 +160,9 @@ static void document_add_image(void *ctx, const struct image_info *info)
     json_write_pair_integer(writer, "built", info->built * 1000);
     json_write_pair_integer(writer, "sizeBytes", info->size_bytes);
     json_write_pair_bool(writer, "imported", info->is_imported);
+    json_write_pair_bool(
+        writer, "stale",
+        image_is_stale(images->supervisor->recipes_fd, images->supervisor->state_fd, info));
     json_write_pair_bool(writer, "default", strcmp(info->name, images->default_image) == 0);
     json_write_key(writer, "usedBy");
     json_write_array_begin(writer);

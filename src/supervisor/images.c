@@ -26,6 +26,8 @@ struct image_build {
     struct image_info info;
     int report_fd; /* memfd where the builder tells the size, the importer what it found */
     bool is_whole; /* of an import: the client sent its archive to the end */
+    char from[64]; /* of a build: the image that it begins as, or "" */
+    struct image_config *config; /* of that image: this one's too; or NULL */
 };
 
 static bool images_is_building(const struct supervisor *supervisor, const char *name)
@@ -45,6 +47,7 @@ static void images_build_free(struct image_build *build)
         *at = build->next;
     if (build->report_fd >= 0)
         close(build->report_fd);
+    free(build->config);
     free(build);
 }
 
@@ -62,7 +65,7 @@ static void images_on_built(void *ctx, const struct task_end *end, const char *t
         build->info.built = clock_unix_ms() / 1000;
         result = image_build_report_read(build->report_fd, &build->info.size_bytes, &err);
         if (result == 0)
-            result = image_build_commit(supervisor->state_fd, &build->info, NULL, &err);
+            result = image_build_commit(supervisor->state_fd, &build->info, build->config, &err);
         if (result < 0) {
             told.kind = TASK_END_FAILED;
             told.code = -result;
@@ -75,6 +78,19 @@ static void images_on_built(void *ctx, const struct task_end *end, const char *t
     runs_tell_end(supervisor, build->reply, &told, err.message);
     images_build_free(build);
     trash_empty(supervisor);
+}
+
+/* The root of the image that the build begins as, and that image's configuration; -1: there is
+ * none.
+ */
+static int images_open_parent(struct image_build *build, struct err *err)
+{
+    int state_fd = build->supervisor->state_fd;
+    if (!build->from[0])
+        return -1;
+    build->config = must_alloc(sizeof(*build->config));
+    int result = image_config_read(state_fd, build->from, build->config, err);
+    return result < 0 ? result : image_open(state_fd, build->from, err);
 }
 
 static int images_run(struct image_build *build, const struct buf *recipe,
@@ -90,13 +106,18 @@ static int images_run(struct image_build *build, const struct buf *recipe,
     cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
     if (root < 0)
         return root;
-    struct sandbox_jail_folder folder = {root, "/out", true};
+    cleanup_fd int parent = images_open_parent(build, err);
+    if (parent < 0 && build->from[0]) {
+        image_build_discard(supervisor->state_fd, build->info.name);
+        return parent;
+    }
+    struct sandbox_jail_folder folders[] = {{root, "/out", true}, {parent, "/from", false}};
     const char *const argv[] = {"paddock-image-build", build->info.name, NULL};
     int inherit[2] = {text, build->report_fd};
     struct jail_job job = {.kind = SANDBOX_JAIL_BUILD,
                            .argv = argv,
-                           .folders = &folder,
-                           .folder_count = 1,
+                           .folders = folders,
+                           .folder_count = parent < 0 ? 1 : 2,
                            .inherit = inherit,
                            .inherit_count = ARRAY_LEN(inherit),
                            .stdout_fd = outputs->write_fds[0],
@@ -132,8 +153,9 @@ static int images_try_build(struct supervisor *supervisor, struct reply reply, c
                             bool is_rebuild, struct err *err)
 {
     cleanup_buf struct buf recipe = BUF_INIT(LIMIT_CONFIG_BYTES);
-    char digest[65];
-    int result = image_recipe_read(supervisor->recipes_fd, name, &recipe, digest, err);
+    char digest[65], from[64];
+    int result = image_recipe_read(supervisor->recipes_fd, supervisor->state_fd, name, &recipe,
+                                   digest, from, err);
     cleanup_outputs struct outputs outputs = {{-1, -1}, {-1, -1}};
     if (result == 0)
         result = outputs_open(&outputs, err);
@@ -147,6 +169,7 @@ static int images_try_build(struct supervisor *supervisor, struct reply reply, c
     *build = (struct image_build){.supervisor = supervisor, .reply = reply, .report_fd = -1};
     snprintf(build->info.name, sizeof(build->info.name), "%s", name);
     memcpy(build->info.digest, digest, sizeof(digest));
+    memcpy(build->from, from, sizeof(from));
     result = images_run(build, &recipe, &outputs, err);
     if (result < 0) {
         images_build_free(build);

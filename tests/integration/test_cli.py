@@ -285,8 +285,9 @@ def test_lists(daemon):
         "b        stopped  none   claude  -              -"]
     assert len(json.loads(daemon.run("ls", "--json").stdout)) == 2
     daemon.on("GET", "/images", (200, json.dumps([
-        {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000, "usedBy": ["a", "b"]}])))
-    assert "claude  300.0 MiB  2026-05-28 20:26  a,b" in daemon.run("image", "ls").stdout.decode()
+        {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000, "stale": True,
+         "usedBy": ["a", "b"]}])))
+    assert "claude  300.0 MiB  2026-05-28 20:26  yes    a,b" in daemon.run("image", "ls").stdout.decode()
     daemon.on("GET", "/sandboxes", (200, "[]"))
     result = daemon.run("ls")
     assert result.returncode == 0 and result.stdout == b"" and b"paddock clone" in result.stderr

@@ -157,3 +157,79 @@ def test_the_builder_stops_where_it_would_be_the_hosts_root():
                          harness.ROOT / "images/claude/build.json", check=False)
     assert result.returncode == 1 and b"host's root" in result.stdout
     assert not os.path.exists("/out/etc")
+
+
+class HostNetwork:
+    """The registries are not in the tests' namespace; the daemon starts no sandbox here."""
+
+    @staticmethod
+    def argv(*command):
+        return list(command)
+
+
+@pytest.fixture(scope="module")
+def builder(folder, image_store):
+    recipes = folder / "from-recipes"
+    recipes.mkdir()
+    for name, recipe in {
+            "child": {"from": "claude", "debian": {"suite": "bookworm", "packages": ["make"]},
+                      "links": {"/usr/local/bin/own-make": "/usr/bin/make"}},
+            "orphan": {"from": "nowhere"}, "self": {"from": "claude", "npm": ["left-pad@1.3.0"]},
+            "foreign": {"from": "imported", "debian": {"suite": "bookworm", "packages": ["make"]}},
+            "copy": {"from": "imported"}}.items():
+        (recipes / name).mkdir()
+        (recipes / name / "build.json").write_text(json.dumps(recipe))
+    policy = harness.ROOT / "policy/default.json"
+    daemon = harness.Daemon(folder / "from", HostNetwork(), {
+        "recipes_dir": str(recipes), "policy": str(policy)}, image_store=image_store).start()
+    yield daemon
+    daemon.stop()
+
+
+def built(builder):
+    return {image["name"]: image for image in builder.get("/images").json}
+
+
+def test_an_image_is_built_on_another(builder):
+    result = builder.cli("image", "build", "child", check=False, timeout=600)
+    assert result.returncode == 0, (result.stdout[-3000:], result.stderr)
+    top = builder.state / "images/child/rootfs"
+    assert (top / "usr/bin/make").stat().st_uid == 0
+    assert os.readlink(top / "usr/local/bin/own-make") == "/usr/bin/make"
+    assert os.readlink(top / "usr/local/bin/claude") == os.readlink(
+        builder.state / "images/claude/rootfs/usr/local/bin/claude")
+    assert re.findall("^agent:", (top / "etc/passwd").read_text(), re.M) == ["agent:"]
+    assert (top / "home/agent").stat().st_uid == 1000
+    for name in ("etc/apt/sources.list", "etc/apt/apt.conf.d/99mmdebstrap", "etc/hosts", "etc/machine-id"):
+        assert not os.path.lexists(top / name), name
+    assert "Package: make\n" in (top / "var/lib/dpkg/status").read_text()
+    assert not (builder.state / "images/claude/rootfs/usr/bin/make").exists()
+
+
+def test_an_image_is_stale_when_that_below_it_was_made_again(builder):
+    if "child" not in built(builder):
+        test_an_image_is_built_on_another(builder)
+    assert not built(builder)["child"]["stale"]
+    result = builder.cli("image", "build", "child", timeout=60)
+    assert b"==>" not in result.stdout, "up to date: nothing is done"
+    path = builder.state / "images/claude/image.json"
+    info = json.loads(path.read_text())
+    path.unlink()  # the store's other users have the file too
+    path.write_text(json.dumps({**info, "built": info["built"] + 1}))
+    assert built(builder)["child"]["stale"]
+    assert b"yes" in builder.cli("image", "ls").stdout
+
+
+def test_what_cannot_be_built_on(builder):
+    import archives
+    layer = archives.root().file("usr/a", b"one").done()
+    archive = archives.Oci().image([layer], Env=["A=B"]).done()
+    assert builder.call("PUT", "/images/imported", archive).status == 201
+    for name, reason in (("orphan", b"paddock image build nowhere"), ("self", b"in one recipe"),
+                         ("foreign", b"is not of Debian")):
+        result = builder.cli("image", "build", name, check=False)
+        assert result.returncode == 1 and reason in result.stdout + result.stderr, (name, result)
+        assert name not in built(builder)
+    assert builder.cli("image", "build", "copy", check=False).returncode == 0
+    info = json.loads((builder.state / "images/copy/image.json").read_text())
+    assert info["env"] == ["A=B"] and not built(builder)["copy"]["imported"]

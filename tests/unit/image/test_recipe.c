@@ -39,6 +39,17 @@ static void test_npm_and_links_may_be_missing(void)
     assert(recipe.npm_count == 0 && recipe.link_count == 0);
 }
 
+static void test_an_image_may_begin_as_another(void)
+{
+    cleanup_recipe struct recipe recipe = {0};
+    struct err err = {0};
+    assert(parse("{\"from\": \"base\"}", &recipe, NULL) == 0);
+    assert(strcmp(recipe.from, "base") == 0 && !recipe.suite && recipe.package_count == 0);
+    assert(parse("{\"from\": \"../base\"}", &recipe, &err) == -EINVAL);
+    assert(parse("{\"from\": 1}", &recipe, &err) == -EINVAL);
+    assert(parse("{\"from\": \"base\", \"debian\": {}}", &recipe, &err) == -EINVAL);
+}
+
 static void assert_refused(const char *format, const char *value)
 {
     char text[1024];
@@ -169,6 +180,7 @@ int main(void)
 {
     test_a_recipe_is_read();
     test_npm_and_links_may_be_missing();
+    test_an_image_may_begin_as_another();
     test_npm_packages_are_pinned_names();
     test_links_stay_in_their_places();
     test_debian_packages_are_names();

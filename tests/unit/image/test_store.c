@@ -125,21 +125,23 @@ static void test_digest_tells_a_change(void)
     char first[65] = "", second[65] = "", third[65] = "";
     cleanup_buf struct buf text = BUF_INIT(10000);
     struct err err = {0};
-    assert(image_recipe_read(recipes, "claude", &text, first, &err) == -ENOENT);
+    char from[64];
+    assert(image_recipe_read(recipes, -1, "claude", &text, first, from, &err) == -ENOENT);
 
     static const char good[] = "{\"debian\": {\"suite\": \"s\", \"packages\": [\"git\"]}}";
     write_recipe(good);
-    assert(image_recipe_read(recipes, "claude", &text, first, &err) == 0);
+    assert(image_recipe_read(recipes, -1, "claude", &text, first, from, &err) == 0);
     assert(strcmp(text.data, good) == 0 && strlen(first) == 64);
-    assert(image_recipe_read(recipes, "claude", &text, second, &err) == 0);
+    assert(image_recipe_read(recipes, -1, "claude", &text, second, from, &err) == 0);
     assert(strcmp(first, second) == 0);
     write_recipe("{\"debian\": {\"suite\": \"s\", \"packages\": [\"gitk\"]}}");
-    assert(image_recipe_read(recipes, "claude", &text, third, &err) == 0);
+    assert(image_recipe_read(recipes, -1, "claude", &text, third, from, &err) == 0);
     assert(strcmp(first, third) != 0);
 
     write_recipe("{\"debian\": {\"suite\": \"s\", \"packages\": [\"--git\"]}}");
     buf_clear(&text);
-    assert(image_recipe_read(recipes, "claude", &text, third, &err) == -EINVAL && text.len == 0);
+    assert(image_recipe_read(recipes, -1, "claude", &text, third, from, &err) == -EINVAL &&
+           text.len == 0);
     assert(strncmp(err.message, "claude/build.json:1:", 20) == 0);
 }
 
