@@ -1,6 +1,6 @@
 /*
  * paddockd: the supervisor. Reads its configuration, then serves until SIGTERM; see
- * supervisor/supervisor.h. Runs as root, single-threaded.
+ * supervisor/supervisor.h. Runs as root, or as the user whose daemon it is; single-threaded.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,6 +14,7 @@
 #include "supervisor/supervisor.h"
 #include "util/cleanup.h"
 #include "util/log.h"
+#include "util/places.h"
 
 struct options {
     const char *config;
@@ -64,10 +65,15 @@ static void choose_log_style(const struct config *config)
 static int load_config(const struct options *options, const struct paths *paths, struct config *ret,
                        struct err *err)
 {
+    struct places places;
     const char *file = options->config;
-    if (!file && access(DAEMON_DEFAULT_CONFIG, F_OK) == 0)
-        file = DAEMON_DEFAULT_CONFIG;
-    int result = config_load(file, paths->data, ret, err);
+    if (!places_find(!places_is_host_root(), secrets_variable, &places) && !file)
+        return err_set(err, EINVAL,
+                       "HOME is not set: without it there is no default for state_dir and the "
+                       "socket; set HOME, or state_dir and listen in a file given by --config");
+    if (!file && access(places.config, F_OK) == 0)
+        file = places.config;
+    int result = config_load(file, paths->data, &places, ret, err);
     if (result < 0)
         return result;
     result = config_add_environment(ret, secrets_variable);

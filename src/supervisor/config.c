@@ -22,6 +22,7 @@
 struct config_source {
     const char *file;
     const char *data_dir;
+    const struct places *places; /* NULL: the machine's */
     struct err *err;
 };
 
@@ -289,22 +290,42 @@ static int config_parse_object(const struct config_source *source, const char *g
     return 0;
 }
 
-static int config_set_default(const struct config_key *key, const char *data_dir,
+/* A user's daemon has its folders and its socket elsewhere than the machine's. */
+static const char *config_default_path(const struct config_key *key, const struct places *places)
+{
+    if (places && places->is_user && key->offset == offsetof(struct config, state_dir))
+        return places->state;
+    if (places && places->is_user && key->offset == offsetof(struct config, secrets_dir))
+        return places->secrets;
+    return key->text;
+}
+
+static int config_set_default_listen(const struct config_key *key, const struct places *places,
+                                     struct config *ret)
+{
+    char address[PLACES_MAX + sizeof("unix:")];
+    bool is_user = places && places->is_user;
+    snprintf(address, sizeof(address), "%s%s", is_user ? "unix:" : "",
+             is_user ? places->socket : key->text);
+    ret->listen[0] = strdup(address);
+    ret->listen_count = ret->listen[0] ? 1 : 0;
+    return ret->listen[0] ? 0 : -ENOMEM;
+}
+
+static int config_set_default(const struct config_key *key, const struct config_source *source,
                               struct config *ret)
 {
     if (key->type == KEY_INTEGER || key->type == KEY_THOUSANDTHS)
         *config_number_at(ret, key) = key->number;
-    if (key->type == KEY_LISTEN) {
-        ret->listen[0] = strdup(key->text);
-        ret->listen_count = ret->listen[0] ? 1 : 0;
-        return ret->listen[0] ? 0 : -ENOMEM;
-    }
+    if (key->type == KEY_LISTEN)
+        return config_set_default_listen(key, source->places, ret);
     if (!config_is_text(key->type))
         return 0;
     char path[LIMIT_CONFIG_TEXT_BYTES];
-    bool in_data = strncmp(key->text, "@/", 2) == 0;
-    snprintf(path, sizeof(path), "%s%s", in_data ? data_dir : "",
-             in_data ? key->text + 1 : key->text);
+    const char *text = config_default_path(key, source->places);
+    bool in_data = strncmp(text, "@/", 2) == 0;
+    snprintf(path, sizeof(path), "%s%s", in_data ? source->data_dir : "",
+             in_data ? text + 1 : text);
     return config_set_text(config_text_at(ret, key), path);
 }
 
@@ -323,7 +344,7 @@ static int config_fill(const struct config_source *source, const char *text, siz
                        struct config *ret)
 {
     for (size_t i = 0; i < config_key_count; i++)
-        if (config_set_default(&config_keys[i], source->data_dir, ret) < 0)
+        if (config_set_default(&config_keys[i], source, ret) < 0)
             return err_set(source->err, ENOMEM, "no memory for the configuration");
     cleanup_json struct json *json = NULL;
     struct err inner = {0};
@@ -337,9 +358,10 @@ static int config_fill(const struct config_source *source, const char *text, siz
 }
 
 int config_parse(const char *file, const char *text, size_t len, const char *data_dir,
-                 struct config *ret, struct err *err)
+                 const struct places *places, struct config *ret, struct err *err)
 {
-    struct config_source source = {.file = file, .data_dir = data_dir, .err = err};
+    struct config_source source = {
+        .file = file, .data_dir = data_dir, .places = places, .err = err};
     struct config config = {0};
     int result = config_fill(&source, text, len, &config);
     if (result < 0) {
@@ -350,15 +372,16 @@ int config_parse(const char *file, const char *text, size_t len, const char *dat
     return 0;
 }
 
-int config_load(const char *file, const char *data_dir, struct config *ret, struct err *err)
+int config_load(const char *file, const char *data_dir, const struct places *places,
+                struct config *ret, struct err *err)
 {
     if (!file)
-        return config_parse("defaults", NULL, 0, data_dir, ret, err);
+        return config_parse("defaults", NULL, 0, data_dir, places, ret, err);
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
     int result = fd_read_file(AT_FDCWD, file, &text, err);
     if (result < 0)
         return result;
-    return config_parse(file, buf_text(&text), text.len, data_dir, ret, err);
+    return config_parse(file, buf_text(&text), text.len, data_dir, places, ret, err);
 }
 
 void config_free(struct config *config)

@@ -9,6 +9,7 @@
 
 #include "util/err.h"
 #include "util/limits.h"
+#include "util/places.h"
 
 struct config_var {
     char *name;
@@ -41,13 +42,15 @@ struct config {
 };
 
 /* Fills *ret from the text, every absent key from its default. `file` names it in errors
- * ("FILE:LINE:COLUMN: reason"), `data_dir` is the folder that holds policy/ and images/. Pure: no
- * I/O. -EINVAL; then *ret is freed already. The caller frees with config_free. */
+ * ("FILE:LINE:COLUMN: reason"), `data_dir` is the folder that holds policy/ and images/, `places`
+ * are the other defaults of paths (NULL: the machine's). Pure: no I/O. -EINVAL; then *ret is freed
+ * already. The caller frees with config_free. */
 int config_parse(const char *file, const char *text, size_t len, const char *data_dir,
-                 struct config *ret, struct err *err);
+                 const struct places *places, struct config *ret, struct err *err);
 
 /* As config_parse, from the file; NULL: the defaults alone. */
-int config_load(const char *file, const char *data_dir, struct config *ret, struct err *err);
+int config_load(const char *file, const char *data_dir, const struct places *places,
+                struct config *ret, struct err *err);
 void config_free(struct config *config);
 
 /* The gateway's and the model's variables that "vars" does not have: from the environment, else

@@ -16,7 +16,7 @@
 
 static int parse(const char *text, struct config *ret, struct err *err)
 {
-    return config_parse("p.json", text, strlen(text), "/data", ret, err);
+    return config_parse("p.json", text, strlen(text), "/data", NULL, ret, err);
 }
 
 static void refuses(const char *text, const char *message)

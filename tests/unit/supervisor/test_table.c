@@ -557,7 +557,7 @@ static void set_up(void)
     char text[256];
     int len = snprintf(text, sizeof(text),
                        "{\"state_dir\": \"%s/state\", \"default_agent\": \"fake\"}", t.path);
-    assert(config_parse("test", text, (size_t)len, t.path, &t.config, &err) == 0);
+    assert(config_parse("test", text, (size_t)len, t.path, NULL, &t.config, &err) == 0);
     struct supervisor *supervisor = &t.supervisor;
     supervisor->config = &t.config;
     supervisor->host = fake_host();
@@ -571,8 +571,9 @@ static void set_up(void)
     for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         assert(mkdirat(supervisor->state_fd, folders[i], 0700) == 0);
     write_file("fake/agent.json", agent);
-    write_file("other/agent.json", "{\"image\": \"lies-on-it\", \"command\": [\"a\", \"${PROMPT}\"], "
-                                   "\"outcome\": \"exit-code\"}");
+    write_file("other/agent.json",
+               "{\"image\": \"lies-on-it\", \"command\": [\"a\", \"${PROMPT}\"], "
+               "\"outcome\": \"exit-code\"}");
     write_file("images/fake/image.json",
                "{\"schema\":1,\"name\":\"fake\",\"digest\":\"0\",\"built\":1,\"size_bytes\":1}");
     assert(ipc_pair(pair, &err) == 0);
