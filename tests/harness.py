@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import dataclasses
 import http.client
+import itertools
 import json
 import os
 import pathlib
@@ -28,6 +29,11 @@ BIN = BUILD / "src" / "main"
 sys.path.insert(0, str(ROOT / "tools" / "demo"))
 CLONE_NEWNET = 0x40000000
 HELLO = "https://github.com/octocat/Hello-World"
+VARS = {"AI_GATEWAY_ACCOUNT_ID": "demo-account", "AI_GATEWAY_ID": "default",
+        "MODEL": "claude-sonnet-5"}
+SH_AGENT = {"image": "claude", "command": ["/bin/bash", "-c", "${PROMPT}"], "env": {},
+            "outcome": "exit-code"}
+NUMBERS = itertools.count(1)
 # What a program of a build with sanitizers says when it fails; init has no words, only a signal.
 REPORT = re.compile(rb"==\d+==ERROR: |==\d+==\w+Sanitizer|: runtime error: |its init ended by signal ")
 
@@ -191,6 +197,7 @@ class Daemon:
         self.environment = environment or {}
         self.process = None
         self.log_path = self.folder / "log"
+        self.programs = BIN
         self.searched = 0  # so many bytes of the log
         Daemon.every.append(self)
         if image_store and not self.state.exists():
@@ -425,6 +432,15 @@ class Sandbox:
         with self.connect_tls(host, **options) as sock:
             sock.sendall(raw)
             return read_all(sock)
+
+
+def fresh_sandbox(daemon, request):
+    """For a fixture: a sandbox named after the test, removed after it."""
+    name = request.node.name.lower().replace("_", "-")
+    name = "".join(c for c in name if c.isalnum() or c == "-")[:50].strip("-")
+    sandbox = daemon.sandbox(f"{name}-{next(NUMBERS)}")
+    yield sandbox
+    sandbox.remove()
 
 
 def read_all(sock):

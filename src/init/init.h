@@ -18,8 +18,8 @@
 
 /* --- loop.c */
 
-/* Runs until the sandbox is stopped. Returns the exit status. */
-int init_run(const char *boot_id);
+/* Runs until the sandbox is stopped. Returns the exit status. nests: see INIT_NESTS. */
+int init_run(const char *boot_id, bool nests);
 
 /* What an epoll event belongs to. */
 enum init_source { SOURCE_SIGNALS, SOURCE_LISTEN, SOURCE_LINK, SOURCE_STDOUT, SOURCE_STDERR };
@@ -48,9 +48,10 @@ void link_greet(uint64_t id); /* INIT_STATE, then what was kept */
 
 struct spawn_request {
     int spec_fd;
-    int prompt_fd; /* -1: none */
-    int procs_fd;  /* cgroup.procs of its group; -1: none */
-    uint32_t user; /* EXEC_AS_* */
+    int prompt_fd;  /* -1: none */
+    int procs_fd;   /* cgroup.procs of its group; -1: none */
+    bool is_nested; /* it is in a pid namespace of its own (nest.c) */
+    uint32_t user;  /* EXEC_AS_* */
 };
 struct spawned {
     pid_t pid; /* leader of a session of its own */
@@ -74,6 +75,20 @@ struct spawn_report {
     char text[256];
 };
 int spawn_run_child(void *plan); /* struct spawn_plan *; returns never */
+
+/* --- nest.c: a pid namespace for the task, where no control group can be made */
+
+int nest_open(struct err *err); /* at the start, with INIT_NESTS */
+bool nest_is_on(void);
+/* Makes a namespace, in which every child of this process is until nest_leave. Returns its keeper's
+ * pidfd, the caller's; on error it is left already. */
+int nest_make(struct err *err);
+void nest_leave(void);
+int nest_mount_proc(struct err *err); /* in a child that is in there, before it drops its rights */
+void nest_kill(int keeper);           /* and with it all that is in its namespace */
+void nest_over(int keeper);           /* the task has ended: it goes when the task's orphans have */
+/* In a child, before its program: the filter that init itself does not have. -errno. */
+int nest_confine(void);
 
 /* --- log.c: what a task prints */
 

@@ -154,7 +154,7 @@ static int open_sources(struct err *err)
     return result < 0 ? result : loop_watch(INIT_FD_LISTEN, SOURCE_LISTEN, EPOLLIN, err);
 }
 
-int init_run(const char *boot_id)
+int init_run(const char *boot_id, bool nests)
 {
     struct err err = {0};
     loop.boot_id = boot_id;
@@ -162,6 +162,8 @@ int init_run(const char *boot_id)
     int result = prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0
                      ? err_errno(&err, errno, "cannot become undumpable")
                      : open_sources(&err);
+    if (result == 0 && nests)
+        result = nest_open(&err);
     if (result < 0) {
         struct msg_status status = {.code = -result};
         IPC_SET_TEXT(status.text, err.message);

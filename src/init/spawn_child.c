@@ -43,11 +43,13 @@ static int place_descriptors(const struct spawn_plan *plan)
     return report_fd;
 }
 
-/* The agent has no capability at all; root keeps what init has, less the right to change sets. */
+/* The agent has no capability at all; root keeps what init has, less what is init's alone: to
+ * change the sets, to make namespaces and to enter them. */
 static int limit_bounding_set(uint32_t user)
 {
     for (unsigned long cap = 0; prctl(PR_CAPBSET_READ, cap, 0, 0, 0) >= 0; cap++)
-        if ((user != EXEC_AS_ROOT || cap == CAP_SETPCAP) &&
+        if ((user != EXEC_AS_ROOT || cap == CAP_SETPCAP || cap == CAP_SYS_ADMIN ||
+             cap == CAP_SYS_CHROOT) &&
             prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
             return -errno;
     return 0;
@@ -66,12 +68,16 @@ static void become_user(uint32_t user, int report_fd)
     if (result < 0)
         fail(report_fd, -result, "cannot limit", "the capabilities");
     id_t id = user == EXEC_AS_ROOT ? 0 : AGENT_ID;
-    if (setgroups(0, NULL) < 0 || setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0)
+    /* Where there is but one id, we are the agent already, and groups cannot be changed. */
+    if (geteuid() != id &&
+        (setgroups(0, NULL) < 0 || setresgid(id, id, id) < 0 || setresuid(id, id, id) < 0))
         fail(report_fd, errno, "cannot become", "the program's user");
     if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
         fail(report_fd, errno, "cannot clear", "the ambient capabilities");
     if (user != EXEC_AS_ROOT && (result = clear_capabilities()) < 0)
         fail(report_fd, -result, "cannot clear", "the capabilities");
+    if ((result = nest_confine()) < 0)
+        fail(report_fd, -result, "cannot load", "the seccomp filter");
 }
 
 static void reset_signals(void)
@@ -137,6 +143,10 @@ int spawn_run_child(void *argument)
     const struct spawn_request *request = plan->request;
     if (request->procs_fd >= 0 && write(request->procs_fd, "0", 1) < 0)
         fail(plan->report_fd, errno, "cannot join", "its cgroup");
+    struct err err = {0};
+    int result = request->is_nested ? nest_mount_proc(&err) : 0;
+    if (result < 0)
+        fail(plan->report_fd, -result, err.message, "for the task");
     if (setsid() < 0)
         fail(plan->report_fd, errno, "cannot make", "a session");
     int report_fd = place_descriptors(plan);

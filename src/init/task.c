@@ -30,6 +30,7 @@ static struct {
     pid_t pid;
     struct task_end end;
     int kill_fd, oom_fd;
+    int keeper_fd; /* of its pid namespace; -1: it has none of its own */
     uint64_t oom_before;
     int64_t deadline_at_ms;    /* by loop_now_ms; INT64_MAX: none */
     int64_t kill_at_ms;        /* end of the grace; INT64_MAX: it is not being ended */
@@ -40,6 +41,7 @@ static struct {
 } task = {.state = TASK_NONE,
           .kill_fd = -1,
           .oom_fd = -1,
+          .keeper_fd = -1,
           .deadline_at_ms = INT64_MAX,
           .kill_at_ms = INT64_MAX,
           .logs = {{.pipe_fd = -1, .file_fd = -1}, {.pipe_fd = -1, .file_fd = -1}}};
@@ -105,7 +107,8 @@ static int clear_last(struct err *err)
         log_close(&task.logs[i]);
     cleanup_fd_at(&task.kill_fd);
     cleanup_fd_at(&task.oom_fd);
-    task.kill_fd = task.oom_fd = -1;
+    cleanup_fd_at(&task.keeper_fd);
+    task.kill_fd = task.oom_fd = task.keeper_fd = -1;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (unlinkat(INIT_FD_TASK_FOLDER, names[i], 0) < 0 && errno != ENOENT)
             return err_errno(err, errno, "cannot remove the last task's %s", names[i]);
@@ -158,12 +161,37 @@ static void kill_group(void)
 {
     if (task.kill_fd >= 0 && pwrite(task.kill_fd, "1", 1, 0) == 1)
         return;
-    if (task.state == TASK_RUNNING) /* no cgroups here: its session, as far as it is one group */
+    if (task.keeper_fd >= 0)
+        nest_kill(task.keeper_fd);
+    else if (task.state == TASK_RUNNING) /* of a supervisor that had other groups than this one */
         kill(-task.pid, SIGKILL);
 }
 
+/* Of a task that did not start. */
+static void forget_keeper(void)
+{
+    if (task.keeper_fd < 0)
+        return;
+    nest_kill(task.keeper_fd);
+    close(task.keeper_fd);
+    task.keeper_fd = -1;
+}
+
+static int spawn(struct spawn_request *request, struct spawned *ret, struct err *err)
+{
+    request->is_nested = nest_is_on() && request->procs_fd < 0;
+    if (!request->is_nested)
+        return spawn_program(request, ret, err);
+    task.keeper_fd = nest_make(err);
+    if (task.keeper_fd < 0)
+        return task.keeper_fd;
+    int result = spawn_program(request, ret, err);
+    nest_leave();
+    return result;
+}
+
 /* Starts it and fills in what is known of it. On error nothing runs. */
-static int run(const struct spawn_request *request, int64_t deadline_ms, struct err *err)
+static int run(struct spawn_request *request, int64_t deadline_ms, struct err *err)
 {
     int result = clear_last(err);
     if (result == 0)
@@ -172,9 +200,11 @@ static int run(const struct spawn_request *request, int64_t deadline_ms, struct 
         result = open_logs(err);
     struct spawned program = {0};
     if (result == 0)
-        result = spawn_program(request, &program, err);
-    if (result < 0)
+        result = spawn(request, &program, err);
+    if (result < 0) {
+        forget_keeper();
         return result;
+    }
     task.state = TASK_RUNNING;
     task.pid = program.pid;
     task.ending = TASK_END_NONE;
@@ -185,6 +215,7 @@ static int run(const struct spawn_request *request, int64_t deadline_ms, struct 
         result = write_pid(err);
     if (result < 0) {
         kill(-task.pid, SIGKILL); /* reaped as an orphan */
+        forget_keeper();
         task.state = TASK_NONE;
     }
     return result;
@@ -262,6 +293,8 @@ bool task_has_ended(pid_t pid, int status)
             ;
     if (task.ending != TASK_END_NONE)
         kill_group();
+    else if (task.keeper_fd >= 0)
+        nest_over(task.keeper_fd);
     judge(status);
     record(status);
     task.state = TASK_ENDED;

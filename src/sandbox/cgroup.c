@@ -138,6 +138,8 @@ static int create(const struct cgroups *cgroups, const char *name, const char *l
         cgroup_remove(cgroups, name, NULL);
         return result;
     }
+    for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+        entry.limits[i] = cgroups->v2_has[i] || cgroups->v1_fd[i] >= 0;
     *ret = entry;
     return 0;
 }

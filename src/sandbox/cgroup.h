@@ -28,6 +28,7 @@ struct cgroups {
 struct cgroup_entry {
     int into_fd;                      /* for CLONE_INTO_CGROUP; -1: none */
     int tasks_fd[CGROUP_CONTROLLERS]; /* v1: the process itself writes "0" here; -1: none */
+    bool limits[CGROUP_CONTROLLERS];  /* this controller limits the group, if it has a limit */
 };
 
 /* The path below the root of the v2 tree of the unit that systemd delegates to us for instances:

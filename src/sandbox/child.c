@@ -7,12 +7,14 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "ipc/ipc.h"
+#include "sandbox/userns.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
@@ -44,13 +46,46 @@ int child_become_root(const struct child_common *common, struct err *err)
     while (n < 0 && errno == EINTR);
     if (n != 1)
         return err_set(err, EPIPE, "the supervisor gave up");
+    umask(0);
+    if (common->row->kind == ROW_SINGLE)
+        return userns_map_self(common->single_id, common->row->uid, common->row->gid, err);
     if (setgroups(0, NULL) < 0 || setresgid(0, 0, 0) < 0 || setresuid(0, 0, 0) < 0)
         return err_errno(err, errno, "cannot become root of the namespace");
-    umask(0);
+    /* As it came from a helper of the supervisor it was dumpable (launch.c). */
+    if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+        return err_errno(err, errno, "cannot become undumpable");
     return 0;
 }
 
-int child_set_limits(struct err *err)
+static int limit(int resource, int64_t max, const char *what, struct err *err)
+{
+    struct rlimit limit;
+    if (max <= 0)
+        return 0;
+    if (getrlimit((__rlimit_resource_t)resource, &limit) < 0)
+        return err_errno(err, errno, "cannot read the limit of %s", what);
+    if (limit.rlim_max > (rlim_t)max)
+        limit.rlim_max = (rlim_t)max;
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit((__rlimit_resource_t)resource, &limit) < 0)
+        return err_errno(err, errno, "cannot set the limit of %s", what);
+    return 0;
+}
+
+/* RLIMIT_NPROC counts the processes that a user has in this user namespace (since Linux 5.14). Not
+ * RLIMIT_AS: programs reserve far more addresses than they ever use. */
+static int limit_without_groups(const struct child_common *common,
+                                const struct sandbox_limits *limits, struct err *err)
+{
+    bool has_memory = common->cgroup.limits[CGROUP_MEMORY];
+    int result = has_memory ? 0 : limit(RLIMIT_DATA, limits->memory_bytes, "memory", err);
+    if (result == 0 && !common->cgroup.limits[CGROUP_PIDS])
+        result = limit(RLIMIT_NPROC, limits->pids, "processes", err);
+    return result;
+}
+
+int child_set_limits(const struct child_common *common, const struct sandbox_limits *limits,
+                     struct err *err)
 {
     /* A core limit of 1 also keeps cores from the host's handler (core(5)); 0 would not. */
     struct rlimit core = {1, 1};
@@ -62,7 +97,7 @@ int child_set_limits(struct err *err)
     files.rlim_cur = files.rlim_max < NOFILE_SOFT ? files.rlim_max : NOFILE_SOFT;
     if (setrlimit(RLIMIT_NOFILE, &files) < 0)
         return err_errno(err, errno, "cannot set the limit of open files");
-    return 0;
+    return limit_without_groups(common, limits, err);
 }
 
 int child_place_fds(const int *fds, size_t count, int first, struct err *err)
@@ -89,6 +124,21 @@ void child_exec(int binary_fd, const char *const *argv, const char *const *envir
     err_errno(err, errno, "cannot execute %s", argv[0]);
 }
 
+static int clone_folders(struct child_instance *child, struct err *err)
+{
+    const struct {
+        int *fd;
+        bool writable;
+    } folders[] = {
+        {&child->image_fd, false},    {&child->common_fd, false}, {&child->overlay_fd, true},
+        {&child->workspace_fd, true}, {&child->task_fd, false},   {&child->task_write_fd, true},
+    };
+    int result = 0;
+    for (size_t i = 0; i < ARRAY_LEN(folders) && result == 0; i++)
+        result = child_clone_folder(folders[i].fd, folders[i].writable, err);
+    return result;
+}
+
 static int set_up(struct child_instance *child, struct err *err)
 {
     const struct child_common *common = &child->common;
@@ -99,6 +149,8 @@ static int set_up(struct child_instance *child, struct err *err)
         result = child_configure_network(child->network, err);
     if (result == 0)
         result = child_open_listeners(child->has_ipv6, child->listeners, err);
+    if (result == 0 && common->row->kind != ROW_ROOT)
+        result = clone_folders(child, err);
     if (result == 0)
         result = child_become_root(common, err);
     int root = result < 0 ? -1 : child_build_rootfs(child, err);
@@ -111,7 +163,7 @@ static int set_up(struct child_instance *child, struct err *err)
     if (result == 0)
         result = child_write_files(start, err);
     if (result == 0)
-        result = child_set_limits(err);
+        result = child_set_limits(common, &start->limits, err);
     return result;
 }
 
@@ -124,6 +176,7 @@ static int place_all(const struct child_instance *child, struct err *err)
     int fds[INIT_FD_END] = {
         null, null, null, child->supervisor_fd, child->start->listen_fd, child->task_write_fd};
     memcpy(fds + INIT_FD_LISTENERS, child->listeners, sizeof(child->listeners));
+    fds[INIT_FD_FILTER] = child->filter_fd < 0 ? null : child->filter_fd;
     return child_place_fds(fds, ARRAY_LEN(fds), 0, err);
 }
 
@@ -150,7 +203,8 @@ void child_run_instance(struct child_instance *child)
     if (result == 0)
         result = child_drop_privileges(&child->common, &err);
     if (result == 0) {
-        const char *const argv[] = {"paddock-init", child->start->boot_id, NULL};
+        const char *const argv[] = {"paddock-init", child->start->boot_id,
+                                    child->filter_fd < 0 ? NULL : INIT_NESTS, NULL};
         child_exec(binary, argv, child->start->environment, &err);
         result = -errno;
     }

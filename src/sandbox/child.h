@@ -12,6 +12,7 @@
 #include "sandbox/init_fds.h"
 #include "sandbox/instance.h"
 #include "sandbox/network.h"
+#include "sandbox/row.h"
 #include "util/err.h"
 
 /* Steps that instances and jails share. */
@@ -20,8 +21,11 @@ struct child_common {
     int go_write_fd; /* the supervisor's end, closed here */
     struct cgroup_entry cgroup;
     const struct sock_fprog *seccomp;
-    uint64_t keep_capabilities; /* the bounding set */
-    int binary_fd;              /* executed by descriptor */
+    uint64_t keep_capabilities;    /* the bounding set */
+    uint64_t ambient_capabilities; /* of those: kept over exec by one who is not root */
+    int binary_fd;                 /* executed by descriptor */
+    const struct row *row;
+    uid_t single_id; /* SINGLE: what our id is inside */
 };
 
 struct child_instance {
@@ -29,7 +33,8 @@ struct child_instance {
     const struct sandbox_start *start;
     const struct network_requests *network;
     bool has_ipv6;
-    /* detached mounts, idmapped */
+    int filter_fd; /* what init gives its programs, when it nests (init/nest.c); -1: it does not */
+    /* detached mounts, idmapped; where nothing can be idmapped, folders first */
     int image_fd, common_fd, overlay_fd, workspace_fd, task_fd;
     int task_write_fd; /* the same task folder, writable */
     int supervisor_fd; /* socket for init, and for our failure */
@@ -43,8 +48,9 @@ extern const char *const child_jail_settings[CHILD_JAIL_SETTINGS];
 struct child_jail {
     struct child_common common;
     const struct sandbox_jail_start *start;
+    struct sandbox_limits limits;
     int setting_fds[CHILD_JAIL_SETTINGS]; /* detached mounts, idmapped; -1: none */
-    int *folder_fds;                      /* detached mounts, idmapped, one per folder of start */
+    int *folder_fds; /* detached mounts, idmapped, or folders first; one per folder of start */
 };
 
 /* The whole life of the child. */
@@ -53,10 +59,13 @@ _Noreturn void child_run_jail(struct child_jail *child);
 
 /* child.c: joins the control groups; before the id maps are there. */
 int child_join_cgroups(const struct child_common *common, struct err *err);
-/* Waits for the id maps and becomes root of the namespace, without other groups. */
+/* Waits for the id maps and becomes root of the namespace, without other groups. With a single id
+ * it writes the maps itself, and is that id. */
 int child_become_root(const struct child_common *common, struct err *err);
-/* Limits of every program of a sandbox or jail. */
-int child_set_limits(struct err *err);
+/* Limits of every program of a sandbox or jail; where no control group limits them, as far as
+ * setrlimit(2) can: memory of each process, processes of each user. */
+int child_set_limits(const struct child_common *common, const struct sandbox_limits *limits,
+                     struct err *err);
 
 /* Gives the descriptors the numbers first, first + 1, ..., to be kept over exec. */
 #define CHILD_FDS_MAX 32
@@ -73,6 +82,10 @@ int child_tune_network(int root_fd, struct err *err);
 
 /* child_mount.c: mounts by descriptor, so that no link that an agent left is followed. */
 int child_open_root(struct err *err); /* a private mount table and a scratch folder, /tmp */
+/* Puts a detached copy as a mount in the place of the folder that *fd is, where the supervisor may
+ * make none (rows SUBORDINATE and SINGLE). While the process is still of the daemon's id outside:
+ * others may not pass through its folders. */
+int child_clone_folder(int *fd, bool writable, struct err *err);
 int child_attach(int tree_fd, int dir_fd, const char *path, struct err *err);
 int child_folder(int dir_fd, const char *name, mode_t mode, struct err *err);
 int child_mount(int dir_fd, const char *name, const char *type, unsigned long flags,
@@ -81,7 +94,9 @@ int child_bind(const char *source, int dir_fd, const char *path, uint64_t attrib
                struct err *err);
 /* A tmpfs for all users, of at most so many bytes; 0: half of the machine's memory. */
 int child_mount_memory(int dir_fd, const char *name, int64_t max_bytes, struct err *err);
-int child_mount_dev(int root_fd, int64_t memory_bytes, struct err *err); /* limit; 0: none */
+int child_mount_dev(const struct child_common *common, int root_fd,
+                    int64_t memory_bytes, /* limit; 0: none */
+                    struct err *err);
 int child_mount_proc(int root_fd, struct err *err);
 int child_mask_proc(int root_fd, struct err *err); /* after what must be written there */
 int child_enter_root(int root_fd, struct err *err);

@@ -43,7 +43,7 @@ static int replace(int dir_fd, const char *temp, const char *name, struct err *e
 static int write_file(const struct writer *writer, int dir_fd, const char *name, const char *data,
                       size_t len, struct err *err)
 {
-    if (common_is_same(dir_fd, name, data, len))
+    if (common_is_same(dir_fd, name, geteuid(), data, len))
         return 0;
     char temp[128];
     snprintf(temp, sizeof(temp), "%s-%s", writer->temp, name);
@@ -82,7 +82,7 @@ static int write_common(const struct writer *writer, int root_fd, const struct c
 {
     size_t len;
     const char *text = common_text(file, writer->start->ca_pem, writer->start->ca_pem_len, &len);
-    if (common_is_same(root_fd, file->path, text, len))
+    if (common_is_same(root_fd, file->path, geteuid(), text, len))
         return 0;
     if (file->is_below) { /* the image's own, or the agent's */
         cleanup_fd int other = fd_open_beneath(root_fd, file->path, O_RDONLY, 0, true, NULL);

@@ -221,7 +221,7 @@ static int build_root(const struct child_jail *child, struct err *err)
     if (result == 0 && !is_build)
         result = child_mask_proc(root, err);
     if (result == 0)
-        result = child_mount_dev(root, child->start->memory_bytes, err);
+        result = child_mount_dev(&child->common, root, child->limits.memory_bytes, err);
     if (result == 0)
         result = attach_folders(child, root, err);
     return result < 0 ? result : TAKE_FD(root);
@@ -254,9 +254,20 @@ static int place_all(const struct sandbox_jail_start *start, struct err *err)
     return result;
 }
 
+static int clone_folders(struct child_jail *child, struct err *err)
+{
+    const struct sandbox_jail_start *start = child->start;
+    int result = 0;
+    for (size_t i = 0; i < start->folder_count && result == 0; i++)
+        result = child_clone_folder(&child->folder_fds[i], start->folders[i].writable, err);
+    return result;
+}
+
 static int set_up(struct child_jail *child, struct err *err)
 {
     int result = child_join_cgroups(&child->common, err);
+    if (result == 0 && child->common.row->kind != ROW_ROOT)
+        result = clone_folders(child, err);
     if (result == 0)
         result = child_become_root(&child->common, err);
     /* A job is nobody's when its supervisor is gone. */
@@ -265,7 +276,7 @@ static int set_up(struct child_jail *child, struct err *err)
     int root = result < 0 ? result : build_root(child, err);
     result = root < 0 ? root : child_enter_root(root, err);
     if (result == 0)
-        result = child_set_limits(err);
+        result = child_set_limits(&child->common, &child->limits, err);
     return result < 0 ? result : limit_cpu_time(child->start, err);
 }
 

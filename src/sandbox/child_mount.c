@@ -3,6 +3,7 @@
  * more than one component that an agent could have replaced. */
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <sched.h>
 #include <stdio.h>
 #include <string.h>
@@ -26,6 +27,42 @@ int child_open_root(struct err *err)
         return err_errno(err, errno, "cannot mount a scratch folder over " SCRATCH);
     int fd = open(SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? err_errno(err, errno, "cannot open " SCRATCH) : fd;
+}
+
+/* A descriptor from the supervisor names a place in its mount namespace, where only its own
+ * administrators clone mounts: the folder is opened again in ours, and must be the same. */
+static int reopen(int fd, struct err *err)
+{
+    char link[64], path[PATH_MAX];
+    struct stat wanted, found;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof(path) - 1);
+    if (len < 0)
+        return err_errno(err, errno, "cannot read %s", link);
+    path[len] = '\0';
+    cleanup_fd int own = open(path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (own < 0 || fstat(own, &found) < 0 || fstat(fd, &wanted) < 0)
+        return err_errno(err, errno, "cannot open %.200s", path);
+    if (found.st_dev != wanted.st_dev || found.st_ino != wanted.st_ino)
+        return err_set(err, ESTALE, "%.200s is another folder now", path);
+    return TAKE_FD(own);
+}
+
+int child_clone_folder(int *fd, bool writable, struct err *err)
+{
+    cleanup_fd int own = reopen(*fd, err);
+    if (own < 0)
+        return own;
+    cleanup_fd int tree = open_tree(own, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
+    if (tree < 0)
+        return err_errno(err, errno, "cannot clone the mount of a folder");
+    struct mount_attr attr = {.attr_set = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
+                                          (writable ? 0 : MOUNT_ATTR_RDONLY)};
+    if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
+        return err_errno(err, errno, "cannot limit the mount of a folder");
+    close(*fd);
+    *fd = TAKE_FD(tree);
+    return 0;
 }
 
 int child_attach(int tree_fd, int dir_fd, const char *path, struct err *err)
@@ -110,8 +147,13 @@ static int make_links(int dev_fd, struct err *err)
     return 0;
 }
 
-int child_mount_dev(int root_fd, int64_t memory_bytes, struct err *err)
+int child_mount_dev(const struct child_common *common, int root_fd, int64_t memory_bytes,
+                    struct err *err)
 {
+    /* With a single id there is no group 5, tty. */
+    const char *pts_options = common->row->kind == ROW_SINGLE
+                                  ? "newinstance,ptmxmode=0666,mode=0600"
+                                  : "newinstance,ptmxmode=0666,mode=0620,gid=5";
     static const char *const devices[] = {"null", "zero", "full", "random", "urandom", "tty"};
     int result = child_mount(root_fd, "dev", "tmpfs", MS_NOEXEC, "mode=0755,size=64k", err);
     if (result < 0)
@@ -124,8 +166,7 @@ int child_mount_dev(int root_fd, int64_t memory_bytes, struct err *err)
     if (result == 0)
         result = make_links(dev, err);
     if (result == 0)
-        result = child_mount(dev, "pts", "devpts", MS_NOEXEC,
-                             "newinstance,ptmxmode=0666,mode=0620,gid=5", err);
+        result = child_mount(dev, "pts", "devpts", MS_NOEXEC, pts_options, err);
     if (result == 0)
         result = child_mount_memory(dev, "shm", memory_bytes / 4, err);
     return result;

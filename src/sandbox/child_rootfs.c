@@ -68,7 +68,7 @@ int child_build_rootfs(const struct child_instance *child, struct err *err)
     if (result == 0)
         result = child_hide_boot_id(root, child->start->boot_id, err);
     if (result == 0)
-        result = child_mount_dev(root, memory, err);
+        result = child_mount_dev(&child->common, root, memory, err);
     if (result == 0)
         result = child_mount_memory(root, "tmp", memory / 2, err);
     return result < 0 ? result : TAKE_FD(root);

@@ -36,12 +36,12 @@ const char *common_text(const struct common_file *file, const char *ca_pem, size
     return file->text ? file->text : ca_pem;
 }
 
-bool common_is_same(int dir_fd, const char *path, const char *data, size_t len)
+bool common_is_same(int dir_fd, const char *path, uid_t owner, const char *data, size_t len)
 {
     cleanup_fd int fd = fd_open_beneath(dir_fd, path, O_RDONLY, 0, false, NULL);
     struct stat st;
     if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != (off_t)len ||
-        st.st_uid != 0 || (st.st_mode & 07777) != 0644)
+        st.st_uid != owner || (st.st_mode & 07777) != 0644)
         return false;
     char chunk[4096];
     for (size_t done = 0; done < len;) {
@@ -58,14 +58,14 @@ static void file_path(const struct common_file *file, char ret[PATH_ROOM])
     snprintf(ret, PATH_ROOM, "%s/%s", file->is_below ? COMMON_BELOW : COMMON_ABOVE, file->path);
 }
 
-bool common_is_current(int common_fd, const char *ca_pem, size_t ca_pem_len)
+bool common_is_current(int common_fd, uid_t owner, const char *ca_pem, size_t ca_pem_len)
 {
     for (size_t i = 0; i < COMMON_FILES; i++) {
         char path[PATH_ROOM];
         size_t len;
         const char *text = common_text(&common_files[i], ca_pem, ca_pem_len, &len);
         file_path(&common_files[i], path);
-        if (!common_is_same(common_fd, path, text, len))
+        if (!common_is_same(common_fd, path, owner, text, len))
             return false;
     }
     return true;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/types.h>
 
 #include "util/err.h"
 
@@ -27,12 +28,12 @@ extern const struct common_file common_files[COMMON_FILES];
 const char *common_text(const struct common_file *file, const char *ca_pem, size_t ca_pem_len,
                         size_t *ret_len);
 
-/* True: a regular file of root's, mode 0644, with these bytes and no others; no link is followed.
- */
-bool common_is_same(int dir_fd, const char *path, const char *data, size_t len);
+/* True: a regular file of this owner, mode 0644, with these bytes and no others; no link is
+ * followed. */
+bool common_is_same(int dir_fd, const char *path, uid_t owner, const char *data, size_t len);
 
-/* True when the folder holds these files already. */
-bool common_is_current(int common_fd, const char *ca_pem, size_t ca_pem_len);
+/* True when the folder holds these files already, of the sandboxes' root on disk. */
+bool common_is_current(int common_fd, uid_t owner, const char *ca_pem, size_t ca_pem_len);
 
-/* Fills an empty folder. */
+/* Fills an empty folder, as the sandboxes' root (sandbox/inside.h). */
 int common_fill(int common_fd, const char *ca_pem, size_t ca_pem_len, struct err *err);

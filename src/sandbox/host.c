@@ -12,9 +12,11 @@
 
 #include "sandbox/host_internal.h"
 #include "sandbox/host_settings.h"
-#include "sandbox/process.h"
+#include "sandbox/host_trial.h"
+#include "sandbox/launch.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/places.h"
 
 #define INIT_BINARY_MAX (16 * 1024 * 1024)
 
@@ -51,18 +53,48 @@ static bool probe_ipv6(void)
     return sock >= 0;
 }
 
-static int probe_userns(struct ids *ids, struct err *err)
+static int refuse_userns(int result, struct err *err)
 {
-    int fd = ids_userns(ids, 1, err);
-    if (fd >= 0)
-        return 0;
     struct host_settings settings;
     host_settings_read("", &settings);
-    struct host_cause cause = host_settings_userns(&settings, geteuid() == 0);
-    return err_context(err, fd,
+    struct host_cause cause = host_settings_userns(&settings, places_is_host_root());
+    return err_context(err, result,
                        "user namespaces cannot be made here, and without them there is no sandbox: "
                        "%s; cure: %s (`paddock doctor` tells more)",
                        cause.cause, cause.cure);
+}
+
+/* As a user: the kernel may let a namespace be made and then allow nothing in it. */
+static int try_userns(struct err *err)
+{
+    struct host_trial trial;
+    int result = host_trial_run(&trial, err);
+    if (result < 0)
+        return result;
+    for (int i = 0; i < TRIAL_STEPS; i++)
+        if (trial.codes[i] != 0 && i != TRIAL_CGROUP)
+            return refuse_userns(err_errno(err, trial.codes[i] > 0 ? trial.codes[i] : EPERM,
+                                           "step %d of the trial", i),
+                                 err);
+    return 0;
+}
+
+/* A sandbox that is weaker than it should be is never started: so what it needs is tried first. */
+static int open_ids(const struct sandbox_host_config *config, struct sandbox_host *host,
+                    struct err *err)
+{
+    int result;
+    if (host->row.kind == ROW_ROOT) {
+        result = ids_new(config->ids_base, config->ids_count, &host->ids, err);
+        int fd = result < 0 ? result : ids_userns(host->ids, 1, err);
+        return result == 0 && fd < 0 ? refuse_userns(fd, err) : result;
+    }
+    result = try_userns(err);
+    if (result == 0)
+        result = ids_new_shared(&host->ids, err);
+    if (result == 0 && host->row.kind == ROW_SUBORDINATE)
+        result = host->range_fd = launch_make_range(&host->row, err);
+    return result < 0 ? result : 0;
 }
 
 int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_host **ret,
@@ -71,15 +103,14 @@ int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_h
     struct sandbox_host *host = calloc(1, sizeof(*host));
     if (!host)
         return err_set(err, ENOMEM, "no memory for the host");
-    host->init_fd = -1;
+    host->init_fd = host->range_fd = -1;
+    host->row = *config->row;
     for (int i = 0; i < SECCOMP_PROFILES; i++)
         host->seccomp_fds[i] = -1;
     cgroups_open(config->state_name, &host->cgroups);
     cgroup_end_jails(&host->cgroups);
     host->has_ipv6 = probe_ipv6();
-    int result = ids_new(config->ids_base, config->ids_count, &host->ids, err);
-    if (result == 0)
-        result = probe_userns(host->ids, err);
+    int result = open_ids(config, host, err);
     if (result == 0)
         result = load_init(config->init_path, host, err);
     for (int i = 0; i < SECCOMP_PROFILES && result == 0; i++)
@@ -104,10 +135,16 @@ void sandbox_host_close(struct sandbox_host *host)
             munmap(host->filters[i].filter, host->filters[i].len * sizeof(struct sock_filter));
     }
     cleanup_fd_at(&host->init_fd);
+    cleanup_fd_at(&host->range_fd);
     cgroup_end_jails(&host->cgroups);
     cgroups_close(&host->cgroups);
     ids_free(host->ids);
     free(host);
+}
+
+const struct row *sandbox_host_row(const struct sandbox_host *host)
+{
+    return &host->row;
 }
 
 struct ids *sandbox_host_ids(struct sandbox_host *host)

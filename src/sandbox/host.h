@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "sandbox/ids.h"
+#include "sandbox/row.h"
 #include "util/buf.h"
 #include "util/err.h"
 
@@ -24,8 +25,9 @@ enum seccomp_profile { SECCOMP_SANDBOX, SECCOMP_API, SECCOMP_EGRESS, SECCOMP_JAI
 struct sandbox_host;
 
 struct sandbox_host_config {
-    uint32_t ids_base, ids_count;
-    const char *init_path;  /* the paddock-init binary; copied into a sealed memfd */
+    const struct row *row;        /* found by row_find */
+    uint32_t ids_base, ids_count; /* of row ROOT alone */
+    const char *init_path;        /* the paddock-init binary; copied into a sealed memfd */
     const char *state_name; /* a short token of this STATE ([a-z0-9], 8 characters): names cgroups,
                                so that two daemons with two states do not meet */
 };
@@ -37,6 +39,7 @@ int sandbox_host_open(const struct sandbox_host_config *config, struct sandbox_h
 /* Ends the jails that still run; waits for each, 2 s at most. */
 void sandbox_host_close(struct sandbox_host *host);
 
+const struct row *sandbox_host_row(const struct sandbox_host *host);
 struct ids *sandbox_host_ids(struct sandbox_host *host);
 enum cgroup_layout sandbox_host_cgroups(const struct sandbox_host *host);
 bool sandbox_host_has_ipv6(const struct sandbox_host *host);

@@ -10,30 +10,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sandbox/userns.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
 /* Any folder that is there on every machine: it is covered in the child's own namespace alone. */
 #define PLACE "/proc"
-
-static int write_text(const char *path, const char *text)
-{
-    cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
-    if (fd < 0 || write(fd, text, strlen(text)) < 0)
-        return errno;
-    return 0;
-}
-
-/* The id of the caller is root in there. */
-static int write_maps(uid_t uid, gid_t gid)
-{
-    char map[64];
-    write_text("/proc/self/setgroups", "deny");
-    snprintf(map, sizeof(map), "0 %u 1", uid);
-    int code = write_text("/proc/self/uid_map", map);
-    snprintf(map, sizeof(map), "0 %u 1", gid);
-    return code ? code : write_text("/proc/self/gid_map", map);
-}
 
 static int try_proc(void)
 {
@@ -88,7 +70,7 @@ static bool try_namespaces(struct host_trial *trial)
     trial->codes[TRIAL_USER] = unshare(CLONE_NEWUSER) < 0 ? errno : 0;
     if (trial->codes[TRIAL_USER])
         return false;
-    trial->codes[TRIAL_MAP] = write_maps(uid, gid);
+    trial->codes[TRIAL_MAP] = -userns_map_self(0, uid, gid, NULL); /* root in there */
     bool is_good = trial->codes[TRIAL_MAP] == 0;
     for (int i = TRIAL_MNT; i <= TRIAL_CGROUP && trial->codes[TRIAL_MAP] == 0; i++) {
         trial->codes[i] = unshare(flags[i]) < 0 ? errno : 0;

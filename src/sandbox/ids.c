@@ -23,6 +23,7 @@ struct block {
 };
 
 struct ids {
+    bool is_shared;
     uint32_t base;
     uint32_t count; /* blocks */
     uint64_t clock;
@@ -86,6 +87,16 @@ int ids_new(uint32_t base, uint32_t count, struct ids **ret, struct err *err)
     return 0;
 }
 
+int ids_new_shared(struct ids **ret, struct err *err)
+{
+    struct ids *ids = calloc(1, sizeof(*ids));
+    if (!ids)
+        return err_set(err, ENOMEM, "no memory for the pool of ids");
+    ids->is_shared = true;
+    *ret = ids;
+    return 0;
+}
+
 void ids_free(struct ids *ids)
 {
     if (!ids)
@@ -101,6 +112,11 @@ uint32_t ids_base(const struct ids *ids, uint32_t block)
     return ids->base + block * IDS_PER_BLOCK;
 }
 
+uint32_t ids_daemon(const struct ids *ids, uint32_t offset)
+{
+    return ids->is_shared ? geteuid() : ids_base(ids, 0) + offset;
+}
+
 /* A block whose user namespace is there already comes first: else every one of them would be made
  * in turn and kept. Among equals the least recently used. */
 static bool is_better(const struct block *one, const struct block *other)
@@ -114,6 +130,10 @@ static bool is_better(const struct block *one, const struct block *other)
 int ids_lease(struct ids *ids, uint32_t *ret_block, struct err *err)
 {
     uint32_t best = 0;
+    if (ids->is_shared) {
+        *ret_block = 1;
+        return 0;
+    }
     for (uint32_t i = 1; i < ids->count; i++)
         if (!ids->blocks[i].leased && (!best || is_better(&ids->blocks[i], &ids->blocks[best])))
             best = i;
@@ -127,6 +147,8 @@ int ids_lease(struct ids *ids, uint32_t *ret_block, struct err *err)
 
 int ids_claim(struct ids *ids, uint32_t block, struct err *err)
 {
+    if (ids->is_shared)
+        return 0;
     if (block == 0 || block >= ids->count)
         return err_set(err, EINVAL, "block %u is not one of the configured ids", block);
     if (ids->blocks[block].leased)

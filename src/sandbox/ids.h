@@ -18,9 +18,15 @@ struct ids;
 /* base and count are multiples of 65,536, at least 4 blocks. An overlap with a range of /etc/subuid
  * or /etc/subgid is -EINVAL and names it. */
 int ids_new(uint32_t base, uint32_t count, struct ids **ret, struct err *err);
+/* Where all sandboxes have the same ids (rows SUBORDINATE and SINGLE): a lease is always to be had,
+ * and is block 1. */
+int ids_new_shared(struct ids **ret, struct err *err);
 void ids_free(struct ids *ids);
 
 uint32_t ids_base(const struct ids *ids, uint32_t block); /* first kernel id of the block */
+
+/* The id of api or egress (IDS_*_OFFSET): our own where ids are shared. */
+uint32_t ids_daemon(const struct ids *ids, uint32_t offset);
 
 /* A free block: one with a user namespace first, then the least recently used. -EAGAIN: all are
  * leased. */

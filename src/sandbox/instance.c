@@ -3,15 +3,10 @@
 #include "sandbox/instance.h"
 
 #include <fcntl.h>
-#include <linux/sched.h>
-#include <linux/securebits.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/capability.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,8 +16,8 @@
 #include "ipc/ipc.h"
 #include "sandbox/child.h"
 #include "sandbox/host_internal.h"
+#include "sandbox/launch.h"
 #include "sandbox/process.h"
-#include "sandbox/start.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
@@ -41,33 +36,15 @@ static const uint64_t instance_capabilities =
     CAP_BIT(CAP_SETFCAP) |      /* packages whose programs have capabilities */
     CAP_BIT(CAP_SETPCAP);
 
-/* A detached copy of a folder as a mount whose ids are those of `userns`. */
-static int clone_folder(int dir_fd, const char *path, int userns, uint64_t attributes,
-                        struct err *err)
-{
-    cleanup_fd int tree =
-        open_tree(dir_fd, path, OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH);
-    if (tree < 0)
-        return err_errno(err, errno, "cannot clone the mount of %s", *path ? path : "a folder");
-    struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
-                                          attributes,
-                              .userns_fd = (uint64_t)userns};
-    if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
-        return err_errno(err, errno,
-                         "cannot map the ids of the mount of %s (does its file system support "
-                         "idmapped mounts?)",
-                         *path ? path : "a folder");
-    return TAKE_FD(tree);
-}
+/* Where init puts the task into a namespace of its own (INIT_NESTS): to make and to enter it. */
+static const uint64_t nesting_capabilities = CAP_BIT(CAP_SYS_ADMIN) | CAP_BIT(CAP_SYS_CHROOT);
 
-int sandbox_clone_folder(int dir_fd, const char *path, int userns, bool writable, struct err *err)
-{
-    return clone_folder(dir_fd, path, userns, writable ? 0 : MOUNT_ATTR_RDONLY, err);
-}
+/* Our one id inside, where there is but one: the agent's. */
+#define SINGLE_ID 1000
 
-static int clone_folders(const struct sandbox_start *start, int userns,
-                         struct child_instance *child, struct err *err)
+static int clone_folders(struct sandbox_host *host, struct child_instance *child, struct err *err)
 {
+    const struct sandbox_start *start = child->start;
     const struct {
         const char *path;
         int *ret;
@@ -82,8 +59,8 @@ static int clone_folders(const struct sandbox_start *start, int userns,
         {"task", &child->task_write_fd, start->folder_fd, true},
     };
     for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        *folders[i].ret = sandbox_clone_folder(folders[i].dir_fd, folders[i].path, userns,
-                                               folders[i].writable, err);
+        *folders[i].ret = sandbox_clone_folder(host, start->block, folders[i].dir_fd,
+                                               folders[i].path, folders[i].writable, err);
         if (*folders[i].ret < 0)
             return *folders[i].ret;
     }
@@ -100,70 +77,12 @@ static void close_child(struct child_instance *child)
     cgroup_entry_close(&child->common.cgroup);
 }
 
-/* The kernel counts what a user namespace has (inotify instances, pending signals, processes and
- * the like) for the id that made it too, up to that id's limit. Made by root, all sandboxes would
- * share root's with the host, and one could use it up for everybody. So the first id of the range
- * makes it, which nobody else has. The capabilities stay: clone3(2) needs them. */
-static int become_owner(uid_t owner)
-{
-    if (prctl(PR_SET_SECUREBITS, SECBIT_NO_SETUID_FIXUP, 0, 0, 0) < 0)
-        return -errno;
-    return seteuid(owner) < 0 ? -errno : 0;
-}
-
-/* Back to root: a supervisor that cannot is not to go on. */
-static void become_root_again(void)
-{
-    if (seteuid(0) < 0 || prctl(PR_SET_SECUREBITS, 0, 0, 0, 0) < 0)
-        abort();
-}
-
-pid_t sandbox_clone(int into_cgroup_fd, uid_t owner, bool with_network, int *ret_pidfd)
-{
-    struct clone_args args = {
-        .flags = CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
-                 CLONE_PIDFD | CLONE_CLEAR_SIGHAND | (with_network ? CLONE_NEWNET : 0),
-        .pidfd = (uint64_t)(uintptr_t)ret_pidfd,
-        .exit_signal = SIGCHLD,
-    };
-    if (into_cgroup_fd >= 0) {
-        args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = (uint64_t)into_cgroup_fd;
-    }
-    int result = become_owner(owner);
-    pid_t pid = result < 0 ? -1 : (pid_t)syscall(SYS_clone3, &args, sizeof(args));
-    if (pid == 0)
-        return 0; /* in the new namespace the bits of before do not count */
-    int code = result < 0 ? -result : errno;
-    become_root_again();
-    errno = code;
-    return pid;
-}
-
-int sandbox_release_child(pid_t pid, int pidfd, uint32_t base, int go_write_fd,
-                          struct sandbox_process *ret, struct err *err)
-{
-    uint64_t start_time = 0;
-    int result = process_write_maps(pid, base, err);
-    if (result == 0)
-        result = process_start_time(pid, &start_time, err);
-    if (result == 0 && write(go_write_fd, "", 1) != 1)
-        result = err_errno(err, errno, "cannot let the child go on");
-    if (result < 0) {
-        process_end(pidfd);
-        return result;
-    }
-    *ret = (struct sandbox_process){.pid = pid, .pidfd = pidfd, .start_time = start_time};
-    return 0;
-}
-
 /* Everything that the child needs, made by the supervisor before the clone. */
 static int prepare(struct sandbox_host *host, struct child_instance *child, int *ret_socket,
                    struct err *err)
 {
     const struct sandbox_start *start = child->start;
-    int userns = ids_userns(host->ids, start->block, err);
-    int result = userns < 0 ? userns : clone_folders(start, userns, child, err);
+    int result = clone_folders(host, child, err);
     if (result < 0)
         return result;
     int pipe_fds[2];
@@ -181,17 +100,35 @@ static int prepare(struct sandbox_host *host, struct child_instance *child, int 
                          err);
 }
 
+static void run_instance(void *child)
+{
+    child_run_instance(child);
+}
+
+/* Without a cgroup.kill init ends the task by a pid namespace, which takes more rights. */
+static void choose_rights(const struct sandbox_host *host, struct child_instance *child)
+{
+    bool is_single = host->row.kind == ROW_SINGLE;
+    bool nests = host->cgroups.v2_fd < 0;
+    uint64_t keep = is_single ? CAP_BIT(CAP_SETPCAP) : instance_capabilities;
+    keep |= nests ? nesting_capabilities : 0;
+    child->common.keep_capabilities = keep;
+    child->common.ambient_capabilities = is_single ? keep : 0;
+    child->common.seccomp = &host->filters[nests ? SECCOMP_NESTING : SECCOMP_SANDBOX];
+    child->filter_fd = nests ? host->seccomp_fds[SECCOMP_SANDBOX] : -1;
+}
+
 static int start_child(struct sandbox_host *host, struct child_instance *child,
                        struct sandbox_process *ret, struct err *err)
 {
-    int pidfd = -1;
-    uint32_t base = ids_base(host->ids, child->start->block);
-    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, base, true, &pidfd);
-    if (pid == 0)
-        child_run_instance(child);
-    if (pid < 0)
-        return err_errno(err, errno, "cannot make the namespaces");
-    return sandbox_release_child(pid, pidfd, base, child->common.go_write_fd, ret, err);
+    struct launch launch = {.kind = LAUNCH_INSTANCE,
+                            .block = child->start->block,
+                            .into_cgroup_fd = child->common.cgroup.into_fd,
+                            .with_network = true,
+                            .go_write_fd = child->common.go_write_fd,
+                            .run = run_instance,
+                            .child = child};
+    return sandbox_launch(host, &launch, ret, err);
 }
 
 int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
@@ -201,9 +138,9 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
         .common = {.go_fd = -1,
                    .go_write_fd = -1,
                    .cgroup = {.into_fd = -1, .tasks_fd = {-1, -1, -1}},
-                   .seccomp = &host->filters[SECCOMP_SANDBOX],
-                   .keep_capabilities = instance_capabilities,
-                   .binary_fd = host->init_fd},
+                   .binary_fd = host->init_fd,
+                   .row = &host->row,
+                   .single_id = SINGLE_ID},
         .start = start,
         .network = &host->network,
         .has_ipv6 = host->has_ipv6,
@@ -215,6 +152,7 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
         .task_write_fd = -1,
         .supervisor_fd = -1,
     };
+    choose_rights(host, &child);
     cleanup_fd int sock = -1;
     struct sandbox_process process = {.pidfd = -1};
     int result = prepare(host, &child, &sock, err);

@@ -7,8 +7,8 @@
 
 #include "sandbox/child.h"
 #include "sandbox/host_internal.h"
+#include "sandbox/launch.h"
 #include "sandbox/process.h"
-#include "sandbox/start.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
@@ -41,12 +41,12 @@ static void group_name(const char *name, char ret[CGROUP_NAME_MAX])
     snprintf(ret, CGROUP_NAME_MAX, CGROUP_JAIL_PREFIX "%s", name);
 }
 
-static int clone_folders(const struct sandbox_jail_start *start, int userns, int *ret,
-                         struct err *err)
+static int clone_folders(struct sandbox_host *host, const struct sandbox_jail_start *start,
+                         int *ret, struct err *err)
 {
     for (size_t i = 0; i < start->folder_count; i++) {
-        ret[i] =
-            sandbox_clone_folder(start->folders[i].fd, "", userns, start->folders[i].writable, err);
+        ret[i] = sandbox_clone_folder(host, start->block, start->folders[i].fd, "",
+                                      start->folders[i].writable, err);
         if (ret[i] < 0)
             return ret[i];
     }
@@ -54,29 +54,28 @@ static int clone_folders(const struct sandbox_jail_start *start, int userns, int
 }
 
 /* Absent ones, and file systems that map no ids, are passed over: then the clients' settings are
- * what is readable for all. */
-static void clone_settings(const struct sandbox_jail_start *start, int userns,
+ * what is readable for all. So they are for all but root. */
+static void clone_settings(struct sandbox_host *host, const struct sandbox_jail_start *start,
                            struct child_jail *child)
 {
     for (size_t i = 0; i < CHILD_JAIL_SETTINGS; i++)
-        if (start->kind == SANDBOX_JAIL_BUILD)
-            child->setting_fds[i] =
-                sandbox_clone_folder(AT_FDCWD, child_jail_settings[i], userns, false, NULL);
+        if (start->kind == SANDBOX_JAIL_BUILD && host->row.kind == ROW_ROOT)
+            child->setting_fds[i] = sandbox_clone_folder(host, start->block, AT_FDCWD,
+                                                         child_jail_settings[i], false, NULL);
 }
 
 static int prepare(struct sandbox_host *host, struct child_jail *child, struct err *err)
 {
     const struct sandbox_jail_start *start = child->start;
     bool is_build = start->kind == SANDBOX_JAIL_BUILD;
-    struct sandbox_limits limits = {.memory_bytes = start->memory_bytes,
-                                    .pids = is_build ? BUILD_PIDS : JOB_PIDS};
+    child->limits = (struct sandbox_limits){.memory_bytes = start->memory_bytes,
+                                            .pids = is_build ? BUILD_PIDS : JOB_PIDS};
     if (start->folder_count > FOLDERS_MAX || start->inherit_count > CHILD_FDS_MAX - 3)
         return err_set(err, EINVAL, "too many folders or descriptors");
-    int userns = ids_userns(host->ids, start->block, err);
-    int result = userns < 0 ? userns : clone_folders(start, userns, child->folder_fds, err);
+    int result = clone_folders(host, start, child->folder_fds, err);
     if (result < 0)
         return result;
-    clone_settings(start, userns, child);
+    clone_settings(host, start, child);
     int pipe_fds[2];
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
         return err_errno(err, errno, "cannot make a pipe");
@@ -84,7 +83,7 @@ static int prepare(struct sandbox_host *host, struct child_jail *child, struct e
     child->common.go_write_fd = pipe_fds[1];
     char group[CGROUP_NAME_MAX];
     group_name(start->name, group);
-    return cgroup_create(&host->cgroups, group, "job", &limits, &child->common.cgroup, err);
+    return cgroup_create(&host->cgroups, group, "job", &child->limits, &child->common.cgroup, err);
 }
 
 static void close_child(struct child_jail *child)
@@ -98,18 +97,23 @@ static void close_child(struct child_jail *child)
     cgroup_entry_close(&child->common.cgroup);
 }
 
+static void run_jail(void *child)
+{
+    child_run_jail(child);
+}
+
 static int start_child(struct sandbox_host *host, struct child_jail *child,
                        struct sandbox_process *ret, struct err *err)
 {
-    int pidfd = -1;
-    bool with_network = child->start->kind == SANDBOX_JAIL_JOB; /* its own, with nothing in it */
-    uint32_t base = ids_base(host->ids, child->start->block);
-    pid_t pid = sandbox_clone(child->common.cgroup.into_fd, base, with_network, &pidfd);
-    if (pid == 0)
-        child_run_jail(child);
-    if (pid < 0)
-        return err_errno(err, errno, "cannot make the namespaces");
-    return sandbox_release_child(pid, pidfd, base, child->common.go_write_fd, ret, err);
+    bool is_job = child->start->kind == SANDBOX_JAIL_JOB;
+    struct launch launch = {.kind = is_job ? LAUNCH_JOB : LAUNCH_BUILD,
+                            .block = child->start->block,
+                            .into_cgroup_fd = child->common.cgroup.into_fd,
+                            .with_network = is_job, /* its own, with nothing in it */
+                            .go_write_fd = child->common.go_write_fd,
+                            .run = run_jail,
+                            .child = child};
+    return sandbox_launch(host, &launch, ret, err);
 }
 
 int sandbox_jail_start(struct sandbox_host *host, const struct sandbox_jail_start *start,
@@ -124,12 +128,20 @@ int sandbox_jail_start(struct sandbox_host *host, const struct sandbox_jail_star
                    .cgroup = {.into_fd = -1, .tasks_fd = {-1, -1, -1}},
                    .seccomp = &host->filters[profile],
                    .keep_capabilities = capabilities(start),
-                   .binary_fd = start->binary_fd},
+                   .binary_fd = start->binary_fd,
+                   .row = &host->row,
+                   .single_id = 0}, /* its root */
         .start = start,
         .folder_fds = folder_fds,
         .setting_fds = {-1, -1, -1},
     };
-    int result = prepare(host, &child, err);
+    bool is_build = start->kind == SANDBOX_JAIL_BUILD;
+    int result = is_build && host->row.kind == ROW_SINGLE
+                     ? err_set(err, EOPNOTSUPP,
+                               "an image is built with subordinate ids, since its packages need "
+                               "more than one: %s (%s). Import one instead: paddock image import",
+                               host->row.why, host->row.cure)
+                     : prepare(host, &child, err);
     if (result == 0) {
         result = start_child(host, &child, ret, err);
         if (result < 0)

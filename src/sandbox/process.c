@@ -16,22 +16,27 @@
 
 #define START_TIME_FIELD 22 /* of /proc/PID/stat, proc(5); the name is field 2 */
 
-static int write_map(pid_t pid, const char *name, uint32_t base, struct err *err)
+int process_write_map(pid_t pid, const char *name, const struct id_map *lines, size_t count,
+                      struct err *err)
 {
     char path[64];
+    char text[256];
+    size_t len = 0;
     snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name);
+    for (size_t i = 0; i < count && len < sizeof(text); i++)
+        len += (size_t)snprintf(text + len, sizeof(text) - len, "%u %u %u\n", lines[i].inside,
+                                lines[i].outside, lines[i].count);
     cleanup_fd int fd = open(path, O_WRONLY | O_CLOEXEC);
-    char line[64];
-    int len = snprintf(line, sizeof(line), "0 %u %d\n", base, IDS_PER_BLOCK);
-    if (fd < 0 || write(fd, line, (size_t)len) != len)
+    if (fd < 0 || len >= sizeof(text) || write(fd, text, len) != (ssize_t)len)
         return err_errno(err, errno, "cannot write %s", path);
     return 0;
 }
 
 int process_write_maps(pid_t pid, uint32_t base, struct err *err)
 {
-    int result = write_map(pid, "uid_map", base, err);
-    return result < 0 ? result : write_map(pid, "gid_map", base, err);
+    struct id_map line = {0, base, IDS_PER_BLOCK};
+    int result = process_write_map(pid, "uid_map", &line, 1, err);
+    return result < 0 ? result : process_write_map(pid, "gid_map", &line, 1, err);
 }
 
 int process_start_time(pid_t pid, uint64_t *ret, struct err *err)

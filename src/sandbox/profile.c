@@ -48,11 +48,24 @@ static void refuse(scmp_filter_ctx filter, int *result, int code, int call)
         *result = seccomp_rule_add_array(filter, SCMP_ACT_ERRNO((uint32_t)code), call, 0, NULL);
 }
 
-static void refuse_named(scmp_filter_ctx filter, int *result, const struct profile_refusal *table)
+/* What init calls for the task's pid namespace and the /proc in it. */
+static const char *const nesting_calls[] = {"mount", "open_tree", "move_mount", "mount_setattr",
+                                            "setns"};
+
+static bool is_for_nesting(const char *call)
+{
+    for (size_t i = 0; i < ARRAY_LEN(nesting_calls); i++)
+        if (strcmp(nesting_calls[i], call) == 0)
+            return true;
+    return false;
+}
+
+static void refuse_named(scmp_filter_ctx filter, int *result, int profile,
+                         const struct profile_refusal *table)
 {
     for (; table->name; table++) {
         int call = seccomp_syscall_resolve_name(table->name);
-        if (call >= 0)
+        if (call >= 0 && !(profile == SECCOMP_NESTING && is_for_nesting(table->name)))
             refuse(filter, result, EPERM, call);
     }
 }
@@ -80,12 +93,14 @@ static void refuse_sockets(scmp_filter_ctx filter, int *result)
 
 /* New namespaces, of any kind, would bring back capabilities. clone3(2) hides its flags in memory,
  * where no filter can see them: ENOSYS, and libc takes clone(2). */
-static void refuse_namespaces(scmp_filter_ctx filter, int *result)
+static void refuse_namespaces(scmp_filter_ctx filter, int *result, int profile)
 {
     static const unsigned flags[] = {CLONE_NEWUSER, CLONE_NEWNS,  CLONE_NEWPID,   CLONE_NEWNET,
                                      CLONE_NEWIPC,  CLONE_NEWUTS, CLONE_NEWCGROUP};
     for (size_t i = 0; i < ARRAY_LEN(flags); i++) {
         struct scmp_arg_cmp has_flag = SCMP_A0_64(SCMP_CMP_MASKED_EQ, flags[i], flags[i]);
+        if (profile == SECCOMP_NESTING && (flags[i] == CLONE_NEWNS || flags[i] == CLONE_NEWPID))
+            continue; /* with capabilities alone, and those its programs do not have */
         refuse_if(filter, result, EPERM, SCMP_SYS(clone), has_flag);
         refuse_if(filter, result, EPERM, SCMP_SYS(unshare), has_flag);
     }
@@ -107,7 +122,7 @@ static void refuse_terminal_input(scmp_filter_ctx filter, int *result)
 /* api, egress: threads, but no processes, no programs, no raw sockets; api makes no connection. */
 static void refuse_daemon(scmp_filter_ctx filter, int *result, int profile)
 {
-    refuse_named(filter, result, profile_refused_daemon);
+    refuse_named(filter, result, profile, profile_refused_daemon);
     refuse_if(filter, result, EPERM, SCMP_SYS(clone),
               SCMP_A0_64(SCMP_CMP_MASKED_EQ, CLONE_THREAD, 0));
     if (profile == SECCOMP_API)
@@ -130,11 +145,11 @@ static int fill_refusing(scmp_filter_ctx filter, int profile)
                                                      {"kexec_load", ""},
                                                      {"open_by_handle_at", ""},
                                                      {NULL, NULL}};
-        refuse_named(filter, &result, few);
+        refuse_named(filter, &result, profile, few);
         return result;
     }
-    refuse_named(filter, &result, profile_refused);
-    refuse_namespaces(filter, &result);
+    refuse_named(filter, &result, profile, profile_refused);
+    refuse_namespaces(filter, &result, profile);
     if (profile == SECCOMP_JAIL) {
         refuse(filter, &result, EPERM, SCMP_SYS(socket));
         refuse(filter, &result, EPERM, SCMP_SYS(ptrace));
@@ -146,13 +161,18 @@ static int fill_refusing(scmp_filter_ctx filter, int profile)
     return result;
 }
 
-static int fill_allowing(scmp_filter_ctx filter)
+static int fill_allowing(scmp_filter_ctx filter, int profile)
 {
     static const unsigned personalities[] = {0, 0x0008, 0x20000, 0x20008, PER_QUERY};
     int result = 0;
     for (const char *const *name = profile_allowed; *name && result == 0; name++) {
         int call = seccomp_syscall_resolve_name(*name);
         if (call >= 0)
+            result = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, call, 0, NULL);
+    }
+    for (size_t i = 0; i < ARRAY_LEN(nesting_calls) && result == 0; i++) {
+        int call = seccomp_syscall_resolve_name(nesting_calls[i]);
+        if (call >= 0 && profile == SECCOMP_NESTING)
             result = seccomp_rule_add_array(filter, SCMP_ACT_ALLOW, call, 0, NULL);
     }
     for (size_t i = 0; i < ARRAY_LEN(personalities) && result == 0; i++) {
@@ -205,7 +225,7 @@ int profile_compile(int profile, struct buf *ret, struct err *err)
     if (result == 0)
         result = fill_refusing(refusing, profile);
     if (result == 0)
-        result = fill_allowing(allowing);
+        result = fill_allowing(allowing, profile);
     if (result < 0)
         return err_errno(err, -result, "cannot build seccomp profile %d", profile);
     result = export(refusing, ret, err);

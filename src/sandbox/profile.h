@@ -7,7 +7,10 @@
 
 /* Beside the public ones: what a build of an image may call (mounts and namespaces included). */
 #define SECCOMP_BUILD (SECCOMP_JAIL + 1)
-#define SECCOMP_PROFILES (SECCOMP_BUILD + 1)
+/* What an init may call that puts the task into a pid namespace of its own (init_fds.h): what a
+ * sandbox may, and mount. Its programs get the sandbox's own on top. */
+#define SECCOMP_NESTING (SECCOMP_BUILD + 1)
+#define SECCOMP_PROFILES (SECCOMP_NESTING + 1)
 
 #define SECCOMP_FILTER_MAX (64 * 1024) /* bytes; the kernel takes 4096 instructions, 32 KiB */
 

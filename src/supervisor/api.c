@@ -22,7 +22,8 @@ static int api_run(void *ctx, struct child *child, struct err *err)
     struct spawn spawn = {
         .path = supervisor->paths->api,
         .argv = argv,
-        .id = ids_base(sandbox_host_ids(supervisor->host), 0) + IDS_API_OFFSET,
+        .id = ids_daemon(sandbox_host_ids(supervisor->host), IDS_API_OFFSET),
+        .is_user = sandbox_host_row(supervisor->host)->kind != ROW_ROOT,
         .fds = &filter,
         .fd_count = 1,
     };

@@ -16,6 +16,7 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
+#include "util/places.h"
 #include "json/json.h"
 
 #define WHOLE "install Paddock whole, or build it whole (ninja -C build)"
@@ -40,20 +41,32 @@ struct sandbox_finding *doctor_add(struct doctor *doctor, const char *name,
 
 static void doctor_user(struct doctor *doctor)
 {
-    bool is_root = geteuid() == 0;
-    struct sandbox_finding *finding =
-        doctor_add(doctor, "user", is_root ? FINDING_OK : FINDING_FAIL);
-    SAY(finding->text, "runs as uid %u", geteuid());
-    if (is_root)
+    struct row row = {0};
+    struct err err = {0};
+    int result = row_find(&row, &err);
+    enum finding_level level = row.kind == ROW_SINGLE ? FINDING_WARN : FINDING_OK;
+    struct sandbox_finding *finding = doctor_add(doctor, "user", result < 0 ? FINDING_FAIL : level);
+    if (result < 0)
+        SAY(finding->text, "%.300s", err.message);
+    else if (row.kind == ROW_ROOT)
+        SAY(finding->text, "runs as root");
+    else if (row.kind == ROW_SUBORDINATE)
+        SAY(finding->text, "runs as uid %u with %u subordinate ids from %u on", row.uid, row.count,
+            row.first_uid);
+    else
+        SAY(finding->text, "runs as uid %u with a single id: %s", row.uid, row.why);
+    if (level == FINDING_OK)
         return;
-    SAY(finding->lost, "the daemon does not start");
-    SAY(finding->cure, "start paddockd as root: sudo paddockd");
+    SAY(finding->lost, "no package can be installed in a sandbox, and no image be built");
+    SAY(finding->cure, "%s", row.cure);
 }
 
 static void doctor_ids(struct doctor *doctor)
 {
     struct ids *ids = NULL;
     struct err err = {0};
+    if (!places_is_host_root())
+        return; /* a user's daemon uses none of them */
     int result = ids_new((uint32_t)doctor->config->ids_base, (uint32_t)doctor->config->ids_count,
                          &ids, &err);
     struct sandbox_finding *finding =

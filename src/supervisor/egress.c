@@ -41,7 +41,12 @@ static struct {
 
 static uint32_t egress_id(const struct supervisor *supervisor)
 {
-    return ids_base(sandbox_host_ids(supervisor->host), 0) + IDS_EGRESS_OFFSET;
+    return ids_daemon(sandbox_host_ids(supervisor->host), IDS_EGRESS_OFFSET);
+}
+
+static bool egress_is_users(const struct supervisor *supervisor)
+{
+    return sandbox_host_row(supervisor->host)->kind != ROW_ROOT;
 }
 
 /* A memfd with the configuration's variables as a JSON object. */
@@ -197,6 +202,8 @@ static int egress_run(struct supervisor *supervisor, struct err *err)
     struct spawn spawn = {.path = supervisor->paths->egress,
                           .argv = argv,
                           .id = egress_id(supervisor),
+                          .is_user = egress_is_users(supervisor),
+                          .has_network = true,
                           .fds = &filter,
                           .fd_count = 1};
     int result = child_run(&supervisor->egress, &spawn, err);
@@ -273,6 +280,7 @@ static int egress_make(void *ctx, struct child *child, struct err *err)
     struct spawn spawn = {.path = supervisor->paths->egress,
                           .argv = argv,
                           .id = egress_id(supervisor),
+                          .is_user = egress_is_users(supervisor),
                           .fds = fds,
                           .fd_count = ARRAY_LEN(fds)};
     int result = spawn_start(&spawn, &egress_maker.process, err);

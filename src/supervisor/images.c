@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "image/image.h"
+#include "sandbox/inside.h"
 #include "supervisor/jails.h"
 #include "supervisor/outputs.h"
 #include "supervisor/table.h"
@@ -93,6 +94,19 @@ static int images_open_parent(struct image_build *build, struct err *err)
     return result < 0 ? result : image_open(state_fd, build->from, err);
 }
 
+/* The new image's root, empty, as the sandboxes' root has it. */
+static int images_prepare(const struct image_build *build, struct err *err)
+{
+    static const struct sandbox_gift gift = {"", 0, false};
+    struct supervisor *supervisor = build->supervisor;
+    cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
+    int result = root < 0 ? root : sandbox_give(supervisor->host, root, &gift, 1, err);
+    if (result == 0)
+        return TAKE_FD(root);
+    image_build_discard(supervisor->state_fd, build->info.name);
+    return result;
+}
+
 static int images_run(struct image_build *build, const struct buf *recipe,
                       const struct outputs *outputs, struct err *err)
 {
@@ -103,7 +117,7 @@ static int images_run(struct image_build *build, const struct buf *recipe,
     build->report_fd = memfd_create("report", MFD_CLOEXEC);
     if (build->report_fd < 0)
         return err_errno(err, errno, "cannot make a memfd");
-    cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
+    cleanup_fd int root = images_prepare(build, err);
     if (root < 0)
         return root;
     cleanup_fd int parent = images_open_parent(build, err);
@@ -269,7 +283,7 @@ static int images_start_import(struct image_build *build, const struct outputs *
     build->report_fd = memfd_create("report", MFD_CLOEXEC);
     if (build->report_fd < 0)
         return err_errno(err, errno, "cannot make a memfd");
-    cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
+    cleanup_fd int root = images_prepare(build, err);
     if (root < 0)
         return root;
     char floor_bytes[32];

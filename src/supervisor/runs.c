@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "sandbox/inside.h"
 #include "supervisor/jails.h"
 #include "supervisor/outputs.h"
 #include "supervisor/table.h"
@@ -202,6 +203,10 @@ static int base_start(struct sandbox *sandbox, struct base_save *save, struct er
         return err_errno(err, -result, "cannot move the old " BASE_NEW " away");
     if (mkdirat(sandbox->folder_fd, BASE_NEW, 0755) < 0)
         return err_errno(err, errno, "cannot make " BASE_NEW);
+    static const struct sandbox_gift gift = {BASE_NEW, 0, true};
+    result = sandbox_give(sandbox->supervisor->host, sandbox->folder_fd, &gift, 1, err);
+    if (result < 0)
+        return result;
     int flags = O_PATH | O_DIRECTORY;
     cleanup_fd int out = fd_open_beneath(sandbox->folder_fd, BASE_NEW, flags, 0, false, err);
     if (out < 0)

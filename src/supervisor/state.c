@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "sandbox/common.h"
+#include "sandbox/inside.h"
 #include "supervisor/supervisor.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -74,15 +75,40 @@ static int state_lock(struct supervisor *supervisor, const char *path, struct er
     return 0;
 }
 
-/* STATE's own meta.json: only its schema, so that an older daemon refuses a newer layout. */
-static int state_check_schema(int state_fd, const char *path, struct err *err)
+static int state_write_meta(int state_fd, const struct row *row, struct err *err)
+{
+    char text[256];
+    int len = snprintf(text, sizeof(text), "{\"schema\": %d, \"row\": \"%s\", \"first_id\": %u}\n",
+                       STATE_SCHEMA, row_name(row->kind), row_root_on_disk(row));
+    return fd_write_file_atomic(state_fd, "meta.json", 0600, text, (size_t)len, err);
+}
+
+/* The owners of all files below depend on the row: with another they could be neither used nor
+ * removed. A state of before there were rows is root's. */
+static int state_check_row(const struct json *json, const struct row *row, const char *path,
+                           struct err *err)
+{
+    const char *was = json_text(json_get(json, "row"));
+    int64_t first = json_integer(json_get(json, "first_id"));
+    if (!was)
+        was = row_name(ROW_ROOT);
+    if (strcmp(was, row_name(row->kind)) == 0 && first == (int64_t)row_root_on_disk(row))
+        return 0;
+    return err_set(err, EPERM,
+                   "%s was made with %s ids (from %lld on) and this paddockd has %s ids (from %u "
+                   "on): start it as before, or use another state_dir. %s%s%s",
+                   path, was, (long long)first, row_name(row->kind), row_root_on_disk(row),
+                   row->why, row->why[0] ? "; " : "", row->cure);
+}
+
+/* STATE's own meta.json: its schema, so that an older daemon refuses a newer layout, and the row.
+ */
+static int state_check_meta(int state_fd, const struct row *row, const char *path, struct err *err)
 {
     cleanup_buf struct buf text = BUF_INIT(STATE_META_BYTES);
     int result = fd_read_file(state_fd, "meta.json", &text, err);
-    if (result == -ENOENT) {
-        static const char fresh[] = "{\"schema\": 1}\n";
-        return fd_write_file_atomic(state_fd, "meta.json", 0600, fresh, sizeof(fresh) - 1, err);
-    }
+    if (result == -ENOENT)
+        return state_write_meta(state_fd, row, err);
     if (result < 0)
         return err_context(err, result, "%s", path);
     cleanup_json struct json *json = NULL;
@@ -95,7 +121,7 @@ static int state_check_schema(int state_fd, const char *path, struct err *err)
                        "%s has schema %lld and this paddockd knows %d: it was written by another "
                        "version; start that one, or use another state_dir",
                        path, (long long)schema, STATE_SCHEMA);
-    return 0;
+    return state_check_row(json, row, path, err);
 }
 
 int state_open(struct supervisor *supervisor, struct err *err)
@@ -114,7 +140,7 @@ int state_open(struct supervisor *supervisor, struct err *err)
         return err_errno(err, errno, "cannot close %s to others", path);
     result = state_lock(supervisor, path, err);
     if (result == 0)
-        result = state_check_schema(supervisor->state_fd, path, err);
+        result = state_check_meta(supervisor->state_fd, &supervisor->row, path, err);
     if (result == 0)
         result =
             state_make_folder(supervisor->state_fd, "sandboxes", &supervisor->sandboxes_fd, err);
@@ -162,6 +188,17 @@ int state_check_room(const struct supervisor *supervisor, struct err *err)
 
 /* ---------------------------------------------------------------------- the common files */
 
+struct state_filling {
+    int fd;
+    const struct buf *ca;
+};
+
+static int state_fill_common(void *ctx, struct err *err)
+{
+    const struct state_filling *filling = ctx;
+    return common_fill(filling->fd, filling->ca->data, filling->ca->len, err);
+}
+
 /* What is there belongs to instances that run: it goes to the trash as an image does, never changed
  * under them. */
 static int state_renew_common(struct supervisor *supervisor, struct err *err)
@@ -175,8 +212,9 @@ static int state_renew_common(struct supervisor *supervisor, struct err *err)
     cleanup_fd int fresh = fd;
     if (result == 0 && fchmod(fresh, 0755) < 0)
         result = err_errno(err, errno, "cannot open " COMMON_NEW " to others");
+    struct state_filling filling = {.fd = fresh, .ca = ca};
     if (result == 0)
-        result = common_fill(fresh, ca->data, ca->len, err);
+        result = sandbox_run_inside(supervisor->host, state_fill_common, &filling, err);
     if (result < 0)
         return result;
     result = state_to_trash(supervisor, supervisor->state_fd, COMMON, "image-common", NULL);
@@ -192,7 +230,7 @@ int state_make_common(struct supervisor *supervisor, struct err *err)
     const struct buf *ca = &supervisor->ca_pem;
     const int flags = O_PATH | O_DIRECTORY;
     int fd = fd_open_beneath(supervisor->state_fd, COMMON, flags, 0, false, NULL);
-    if (fd < 0 || !common_is_current(fd, ca->data, ca->len)) {
+    if (fd < 0 || !common_is_current(fd, row_root_on_disk(&supervisor->row), ca->data, ca->len)) {
         cleanup_fd_at(&fd);
         int result = state_renew_common(supervisor, err);
         if (result < 0)

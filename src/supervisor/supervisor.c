@@ -41,23 +41,42 @@ static int supervisor_open_host(struct supervisor *supervisor, struct err *err)
     const struct config *config = supervisor->config;
     char name[9];
     state_name(supervisor, name);
-    struct sandbox_host_config host = {.ids_base = (uint32_t)config->ids_base,
+    struct sandbox_host_config host = {.row = &supervisor->row,
+                                       .ids_base = (uint32_t)config->ids_base,
                                        .ids_count = (uint32_t)config->ids_count,
                                        .init_path = supervisor->paths->init,
                                        .state_name = name};
     return sandbox_host_open(&host, &supervisor->host, err);
 }
 
+/* What a user should know of, with what cures it. */
+static void supervisor_say_row(const struct supervisor *supervisor)
+{
+    const struct row *row = &supervisor->row;
+    if (row->kind == ROW_SUBORDINATE)
+        log_info("runs as uid %u with the %u subordinate ids from %u on", row->uid, row->count,
+                 row->first_uid);
+    if (row->kind == ROW_SINGLE)
+        log_warn("runs as uid %u with this one id, which is the agents' too: no package can be "
+                 "installed in a sandbox and no image be built. %s; %s",
+                 row->uid, row->why, row->cure);
+    if (sandbox_host_cgroups(supervisor->host) == CGROUP_NONE)
+        log_warn("no control group can be made here: the limits of a sandbox are those of "
+                 "setrlimit(2), memory for each process and no limit of cpus (systemd: a service "
+                 "with Delegate=yes)");
+}
+
 static int supervisor_open(struct supervisor *supervisor, struct err *err)
 {
-    if (geteuid() != 0)
-        return err_set(err, EPERM, "paddockd must be started as root (sudo paddockd)");
     supervisor_raise_limits();
-    int result = state_open(supervisor, err);
+    int result = row_find(&supervisor->row, err);
+    if (result == 0)
+        result = state_open(supervisor, err);
     if (result == 0)
         result = supervisor_open_host(supervisor, err);
     if (result < 0)
         return result;
+    supervisor_say_row(supervisor);
     supervisor->jail_fd = supervisor_open_program(supervisor->paths->jail);
     supervisor->image_build_fd = supervisor_open_program(supervisor->paths->image_build);
     supervisor->recipes_fd =

@@ -21,6 +21,7 @@
 
 #include "ipc/ipc.h"
 #include "sandbox/host.h"
+#include "sandbox/row.h"
 #include "supervisor/channel.h"
 #include "supervisor/children.h"
 #include "supervisor/config.h"
@@ -61,6 +62,7 @@ struct supervisor {
     const struct config *config;
     const struct paths *paths;
     struct secrets *secrets;
+    struct row row; /* of the table in docs/rootless.md */
     struct sandbox_host *host;
 
     int state_fd, sandboxes_fd, trash_fd, recipes_fd; /* recipes_fd: -1 when it is not there */

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "agent/agent.h"
+#include "sandbox/inside.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/log.h"
@@ -61,23 +62,16 @@ int64_t table_memory_bytes(const struct sandbox *sandbox)
 
 /* -------------------------------------------------------------------------- a new sandbox */
 
-static int table_make_folders(int folder_fd, struct err *err)
+static int table_make_folders(struct supervisor *supervisor, int folder_fd, struct err *err)
 {
-    static const struct {
-        const char *path;
-        uint32_t owner;
-    } folders[] = {
-        {"workspace", AGENT_ID}, {"task", 0},         {"overlay", 0},
-        {"overlay/upper", 0},    {"overlay/work", 0},
+    static const struct sandbox_gift folders[] = {
+        {"workspace", AGENT_ID, false}, {"task", 0, true},          {"overlay", 0, false},
+        {"overlay/upper", 0, false},    {"overlay/work", 0, false},
     };
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
+    for (size_t i = 0; i < ARRAY_LEN(folders); i++)
         if (mkdirat(folder_fd, folders[i].path, 0755) < 0)
             return err_errno(err, errno, "cannot make %s", folders[i].path);
-        if (fchownat(folder_fd, folders[i].path, folders[i].owner, folders[i].owner,
-                     AT_SYMLINK_NOFOLLOW) < 0)
-            return err_errno(err, errno, "cannot give %s away", folders[i].path);
-    }
-    return 0;
+    return sandbox_give(supervisor->host, folder_fd, folders, ARRAY_LEN(folders), err);
 }
 
 /* Reads recipes_dir/AGENT/agent.json for the image it runs in. */
@@ -113,7 +107,7 @@ int table_create(struct supervisor *supervisor, const char *name, const char *ag
         openat(supervisor->sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (folder < 0)
         return err_errno(err, errno, "cannot open the folder of sandbox %s", name);
-    result = table_make_folders(folder, err);
+    result = table_make_folders(supervisor, folder, err);
     if (result < 0) {
         state_to_trash(supervisor, supervisor->sandboxes_fd, name, "sandbox", NULL);
         trash_empty(supervisor);

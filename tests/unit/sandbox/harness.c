@@ -91,7 +91,9 @@ void rig_open(struct rig *rig, const char *init_path, const char *probe_path)
     struct stat st;
     assert(fstat(state, &st) == 0); /* tools/check finds our control groups by it */
     snprintf(rig->token, sizeof(rig->token), "%08x", (unsigned)st.st_ino);
-    struct sandbox_host_config config = {.ids_base = 1879048192,
+    static const struct row row = {.kind = ROW_ROOT};
+    struct sandbox_host_config config = {.row = &row,
+                                         .ids_base = 1879048192,
                                          .ids_count = 4 * IDS_PER_BLOCK,
                                          .init_path = init_path,
                                          .state_name = rig->token};

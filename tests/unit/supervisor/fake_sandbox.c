@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "ipc/ipc.h"
+#include "sandbox/inside.h"
 
 struct sandbox_host {
     struct ids *ids;
@@ -43,6 +44,31 @@ void fake_end(struct fake_instance *instance)
     close(instance->socket);
     instance->socket = -1;
     kill(instance->pid, SIGKILL);
+}
+
+const struct row *sandbox_host_row(const struct sandbox_host *host)
+{
+    static const struct row row = {.kind = ROW_ROOT};
+    (void)host;
+    return &row;
+}
+
+int sandbox_run_inside(struct sandbox_host *host, int (*work)(void *ctx, struct err *err),
+                       void *ctx, struct err *err)
+{
+    (void)host;
+    return work(ctx, err);
+}
+
+int sandbox_give(struct sandbox_host *host, int dir_fd, const struct sandbox_gift *list,
+                 size_t count, struct err *err)
+{
+    (void)host;
+    (void)err;
+    for (size_t i = 0; i < count; i++)
+        assert(fchownat(dir_fd, list[i].path, list[i].id, list[i].id,
+                        AT_SYMLINK_NOFOLLOW | AT_EMPTY_PATH) == 0);
+    return 0;
 }
 
 struct ids *sandbox_host_ids(struct sandbox_host *host)
