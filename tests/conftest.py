@@ -11,10 +11,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness  # noqa: E402
 
-VARS = {"AI_GATEWAY_ACCOUNT_ID": "demo-account", "AI_GATEWAY_ID": "default",
-        "MODEL": "claude-sonnet-5"}
-SH_AGENT = {"image": "claude", "command": ["/bin/bash", "-c", "${PROMPT}"], "env": {},
-            "outcome": "exit-code"}
+from harness import SH_AGENT, VARS, fresh_sandbox  # noqa: E402
 
 
 def pytest_configure(config):
@@ -148,14 +145,3 @@ def sandbox(daemon, request):
 @pytest.fixture
 def sh_sandbox(sh_daemon, request):
     yield from fresh_sandbox(sh_daemon, request)
-
-
-NUMBERS = itertools.count(1)
-
-
-def fresh_sandbox(daemon, request):
-    name = request.node.name.lower().replace("_", "-")
-    name = "".join(c for c in name if c.isalnum() or c == "-")[:50].strip("-")
-    sandbox = daemon.sandbox(f"{name}-{next(NUMBERS)}")
-    yield sandbox
-    sandbox.remove()
