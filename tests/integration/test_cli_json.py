@@ -52,6 +52,8 @@ VERBS = {
                               ("DELETE", "/sandboxes/b", 204, "")], {}),
     "image build": (["image", "build", "i"],
                     [("POST", "/images", 200, ["step\n", '{"exitCode":0}\n'])], {"exitCode": 0}),
+    "image import": (["image", "import", "i", str(ROOT / "README.md")],
+                     [("PUT", "/images/i", 200, {"name": "i"})], lambda said: isinstance(said, dict)),
     "image ls": (["image", "ls"], [("GET", "/images", 200, '[{"name":"i"}]\n')], [{"name": "i"}]),
     "image import": (["image", "import", "i", str(ROOT / "README.md")],
                      [("PUT", "/images/i", 201, {"name": "i", "sizeBytes": 1, "dropped": 0})],

@@ -49,8 +49,10 @@ static void test_every_kind_of_key(void)
     struct config config;
     assert(parse("// by hand\n{\"state_dir\": \"/s\", \"listen\": [\"unix:/a\", "
                  "\"tcp:127.0.0.1:7300\"], \"limits\": {\"cpus\": 0.5, \"pids\": 0}, "
-                 "\"vars\": {\"MODEL\": \"m\"}, /* so */ \"ids\": {\"base\": 65536}}",
+                 "\"vars\": {\"MODEL\": \"m\"}, /* so */ \"ids\": {\"base\": 65536}, "
+                 "\"egress_idle_ms\": 1234}",
                  &config, NULL) == 0);
+    assert(config.egress_idle_ms == 1234);
     assert(strcmp(config.state_dir, "/s") == 0 && config.listen_count == 2);
     assert(config.cpu_millis == 500 && config.pids == 0 && config.ids_base == 65536);
     assert(strcmp(config_var(&config, "MODEL"), "m") == 0);
