@@ -224,7 +224,7 @@ static int add_hard_link(struct import_tree *tree, const struct place *place,
                          struct archive_entry *entry, struct err *err)
 {
     char path[LIMIT_IMPORT_PATH_BYTES + 1];
-    struct place target = {.folder_fd = -1};
+    struct place target = {-1, ""};
     int result = import_clean_path(archive_entry_hardlink(entry), path, err);
     if (result == 0)
         result = tree_remove(place->folder_fd, place->name, err);

@@ -192,7 +192,7 @@ int image_list(int state_fd, void (*found)(void *ctx, const struct image_info *i
 static int image_parent_mark(int state_fd, const char *from, char ret[PATH_SIZE * 2],
                              struct err *err)
 {
-    struct image_info info;
+    struct image_info info = {.built = 0};
     ret[0] = '\0';
     if (!from)
         return 0;

@@ -113,9 +113,13 @@ static int measure(int dir_fd, const char *name, int depth, /* NOLINT(misc-no-re
 {
     int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    int result = dir ? 0 : -errno;
-    if (!dir && fd >= 0)
-        close(fd);
+    if (!dir) {
+        int code = errno;
+        if (fd >= 0)
+            close(fd);
+        return -code;
+    }
+    int result = 0;
     const struct dirent *entry;
     while (result == 0 && (entry = readdir(dir))) {
         struct stat st;
@@ -132,8 +136,7 @@ static int measure(int dir_fd, const char *name, int depth, /* NOLINT(misc-no-re
             result =
                 depth == DEPTH_MAX ? -ELOOP : measure(dirfd(dir), entry->d_name, depth + 1, sum);
     }
-    if (dir)
-        closedir(dir);
+    closedir(dir);
     return result;
 }
 
