@@ -348,7 +348,8 @@ static void add_secrets(const struct policy *policy, struct secret_names *names)
         policy_rule_secrets(policy_rule_at(policy, i), add_secret_name, names);
 }
 
-/* The secrets of the policy, and of the others of the folder that can be read. */
+/* The secrets of the policy, and of the others of the folder; where one cannot be read, those of
+ * its former version, which may stay in force. */
 static int load_secret_names(struct egress_policies *policies, const struct policy *policy)
 {
     struct policy_load *load = &policies->load;
@@ -358,10 +359,12 @@ static int load_secret_names(struct egress_policies *policies, const struct poli
     for (size_t i = 0; i < load->folder.count; i++) {
         struct policy *other = NULL;
         const char *file = load->folder.files[i].name;
-        if (!named_of_file(file, name) ||
-            load_parse(policies, file, env_every_secret, &other, NULL) < 0)
+        if (!named_of_file(file, name))
             continue;
-        add_secrets(other, &names);
+        if (load_parse(policies, file, env_every_secret, &other, NULL) < 0)
+            other = named_ref(policies->egress, name);
+        if (other)
+            add_secrets(other, &names);
         policy_unref(other);
     }
     return names.result;

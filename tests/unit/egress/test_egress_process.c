@@ -389,6 +389,29 @@ static void test_a_sandbox_may_be_under_another_policy_of_the_folder(void)
     assert(loaded(33).ok);
 }
 
+/* One that stays in force when its file is refused keeps what it needs, as it is now. */
+static void test_a_former_version_that_stays_in_force_has_its_secrets(void)
+{
+    send_file("other.json", with_token);
+    send_policy(MAIN_POLICY, 40);
+    give_secret("TOKEN", "old");
+    assert(loaded(40).ok);
+    put_under("other", "agent-1 0 first old\n");
+
+    send_file("other.json", "{");
+    send_policy(MAIN_POLICY, 41);
+    give_secret("TOKEN", "fresh");
+    assert(loaded(41).ok && state_of("other")->is_refused && state_of("other")->is_in_force);
+    expect_greeting(ports[0], "agent-1 0 first fresh\n");
+
+    send_policy(MAIN_POLICY, 42);
+    assert(loaded(42).ok && !state_of("other"));
+    put_under("", "agent-1 0 main none\n");
+    send_policy(with_token, 43);
+    give_secret("TOKEN", "new");
+    assert(loaded(43).ok);
+}
+
 /* ------------------------------------------------------------------------ sandboxes */
 
 /* CASES F5: on a kernel without IPv6 the sockets are of AF_INET. */
@@ -484,6 +507,7 @@ int main(void)
     test_a_missing_secret_makes_a_rule_inactive();
     test_a_newer_load_replaces_one_that_waits();
     test_a_sandbox_may_be_under_another_policy_of_the_folder();
+    test_a_former_version_that_stays_in_force_has_its_secrets();
     test_dns_works_on_sockets_of_ipv4();
     test_a_detached_sandbox_is_served_no_more();
     test_an_attach_replaces_the_instance_before();
