@@ -331,12 +331,20 @@ static void api_on_reply(struct api *api, struct ipc_message *message)
     api_call_free_when_done(call);
 }
 
-/* What is being streamed to who has a token ends with it. */
+/* Whether bytes of the client are still to come, or an answer is being streamed to it. */
+static bool api_is_transferring(const struct api_call *call)
+{
+    if (call->is_streaming || call->is_answered) /* one that was refused may have no route */
+        return call->is_streaming;
+    return !call->is_waiting || CALL_IS_STREAMED(call->route);
+}
+
+/* A removed token ends what is being streamed to its client, and what that has not sent whole. */
 static void api_learn_token(struct api *api, const struct msg_api_token *token)
 {
     access_learn(&api->tokens, token);
     for (struct api_call *call = api->calls; token->removed && call; call = call->next)
-        if (call->exchange && call->is_streaming && strcmp(call->token, token->id) == 0)
+        if (call->exchange && api_is_transferring(call) && strcmp(call->token, token->id) == 0)
             http_stream_abort(call->exchange);
 }
 

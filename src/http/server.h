@@ -95,5 +95,6 @@ bool http_stream_begin(struct http_exchange *exchange, const struct http_answer 
 /* Queues bytes (copied). False: the queue is full; write no more until on_drain was called. */
 bool http_stream_write(struct http_exchange *exchange, const void *data, size_t len);
 void http_stream_end(struct http_exchange *exchange);
-/* Ends the connection without the last chunk: the client sees that the answer is not complete. */
+/* Ends the connection, without the last chunk of a stream: the client sees that the answer is not
+ * complete. */
 void http_stream_abort(struct http_exchange *exchange);

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import signal
+import socket
 import time
 
 import pytest
@@ -203,6 +204,37 @@ def test_a_stream_ends_with_its_token(tcp):
     harness.in_namespace(tcp.namespace.fd, follow)
     assert box.task()["state"] == "running"  # which belongs to nobody's token
     box.remove()
+
+
+def test_a_request_that_is_not_whole_ends_with_its_token(tcp):
+    """Its head was let in; what its body says must not be done any more."""
+    number, token = make(tcp)
+    box = tcp.sandbox("late-body")
+    body = json.dumps({"argv": ["/bin/true"]}).encode()
+    build = tcp.state / "images/.build-late"
+
+    def begin(head):
+        sock = socket.create_connection(("127.0.0.1", PORT), harness.patient(30))
+        sock.sendall(f"{head} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n"
+                     "Expect: 100-continue\r\nContent-Length: ".encode())
+        return sock
+
+    def work():
+        with begin("PUT /images/late") as upload, begin(f"POST {box.path}/exec") as command:
+            upload.sendall(b"9000000\r\n\r\n")
+            command.sendall(b"%d\r\n\r\n" % len(body))
+            for sock in (upload, command):
+                assert sock.recv(100).startswith(b"HTTP/1.1 100 ")
+            assert build.exists()
+            assert tcp.call("DELETE", f"/tokens/{number}").status == 204
+            for sock in (upload, command):
+                with pytest.raises(ConnectionError):
+                    sock.sendall(body)
+                    assert sock.recv(100)
+                    raise AssertionError("it was answered")
+    harness.in_namespace(tcp.namespace.fd, work)
+    harness.wait_for(lambda: not build.exists(), what="the end of the import")
+    assert box.name not in [entry["name"] for entry in tcp.get("/sandboxes").json]
 
 
 def test_there_are_256_at_most_and_one_that_is_over_makes_room(make_daemon):
