@@ -39,6 +39,18 @@ static bool images_is_building(const struct supervisor *supervisor, const char *
     return build;
 }
 
+/* -EAGAIN when no other may be begun. */
+static int images_check_count(const struct supervisor *supervisor, struct err *err)
+{
+    size_t count = 0;
+    for (const struct image_build *build = supervisor->builds; build; build = build->next)
+        count++;
+    return count < LIMIT_BUILDS
+               ? 0
+               : err_set(err, EAGAIN, "%d images are being built or imported: try again",
+                         LIMIT_BUILDS);
+}
+
 static void images_build_free(struct image_build *build)
 {
     struct image_build **at = &build->supervisor->builds;
@@ -179,6 +191,9 @@ static int images_try_build(struct supervisor *supervisor, struct reply reply, c
         images_tell_up_to_date(supervisor, reply, name, &outputs);
         return 0;
     }
+    result = images_check_count(supervisor, err);
+    if (result < 0)
+        return result;
     struct image_build *build = must_alloc(sizeof(*build));
     *build = (struct image_build){.supervisor = supervisor, .reply = reply, .report_fd = -1};
     snprintf(build->info.name, sizeof(build->info.name), "%s", name);
@@ -340,20 +355,14 @@ static int images_try_import(struct supervisor *supervisor, struct reply reply, 
 void images_import(struct supervisor *supervisor, struct reply reply, const char *name)
 {
     struct err err = {0};
-    size_t count = 0;
-    for (const struct image_build *build = supervisor->builds; build; build = build->next)
-        count++;
     if (images_is_building(supervisor, name)) {
         reply_status(supervisor, reply, IPC_STATUS_CONFLICT,
                      "%s is being built or imported already", name);
         return;
     }
-    if (count >= LIMIT_BUILDS) {
-        reply_status(supervisor, reply, IPC_STATUS_UNAVAILABLE,
-                     "%d images are being built or imported: try again", LIMIT_BUILDS);
-        return;
-    }
-    int result = images_try_import(supervisor, reply, name, &err);
+    int result = images_check_count(supervisor, &err);
+    if (result == 0)
+        result = images_try_import(supervisor, reply, name, &err);
     if (result < 0) {
         log_error("image %s: %s", name, err.message);
         reply_failure(supervisor, reply, result, err.message);

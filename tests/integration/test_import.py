@@ -1,5 +1,6 @@
 """`paddock image import`: archives of every accepted kind become images that sandboxes run on."""
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
@@ -229,6 +230,21 @@ def test_a_second_import_of_a_name_is_refused_before_its_body(sh_daemon):
         harness.wait_for(lambda: (sh_daemon.state / "images/.build-busy").exists(), what="start")
         assert sh_daemon.call("PUT", "/images/busy", LAYER).status == 409
     harness.wait_for(lambda: not (sh_daemon.state / "images/.build-busy").exists(), what="end")
+
+
+def test_four_images_are_built_or_imported_at_once(sh_daemon):
+    with contextlib.ExitStack() as stack:
+        for number in range(4):
+            sock = stack.enter_context(socket.socket(socket.AF_UNIX))
+            sock.connect(str(sh_daemon.socket))
+            sock.sendall(b"PUT /images/at-once-%d HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n"
+                         % number)
+            build = sh_daemon.state / f"images/.build-at-once-{number}"
+            harness.wait_for(build.exists, what="start")
+        for answer in (sh_daemon.call("PUT", "/images/fifth", LAYER),
+                       sh_daemon.post("/images", {"name": "claude", "rebuild": True})):
+            assert answer.status == 503 and "4 images are being built or imported" in answer.text
+    harness.wait_for(lambda: os.listdir(sh_daemon.state / "images") == ["claude"], what="end")
 
 
 def test_the_body_may_be_chunked_and_asks_before_it_is_sent(sh_daemon):
