@@ -10,6 +10,16 @@
 
 /* Something waits for its turn, or its clone is being saved. */
 #define EXPIRY_BUSY_MS 1000
+/* It could not be removed. */
+#define EXPIRY_FAILED_MS 60000
+
+static void expiry_on_time(void *ctx);
+
+static void expiry_again(struct sandbox *sandbox, int64_t ms)
+{
+    event_free(&sandbox->expiry);
+    sandbox->expiry = event_timer(&sandbox->supervisor->loop, ms, 0, expiry_on_time, sandbox);
+}
 
 static void expiry_on_time(void *ctx)
 {
@@ -17,8 +27,7 @@ static void expiry_on_time(void *ctx)
     struct op op = {.kind = OP_REMOVE, .fd = -1, .is_only_stopped = true};
     event_free(&sandbox->expiry);
     if (sandbox->queue || sandbox->base_jail) {
-        sandbox->expiry =
-            event_timer(&sandbox->supervisor->loop, EXPIRY_BUSY_MS, 0, expiry_on_time, sandbox);
+        expiry_again(sandbox, EXPIRY_BUSY_MS);
         return;
     }
     log_info("sandbox=%s was stopped for %" PRId64 " s (stopped_ttl_ms): it is removed",
@@ -39,6 +48,11 @@ void expiry_watch(struct sandbox *sandbox)
         table_save(sandbox);
     }
     int64_t gone = now - sandbox->meta.stopped_ms;
-    sandbox->expiry = event_timer(&sandbox->supervisor->loop, gone < limit ? limit - gone : 0, 0,
-                                  expiry_on_time, sandbox);
+    expiry_again(sandbox, gone < limit ? limit - gone : 0);
+}
+
+void expiry_failed(struct sandbox *sandbox)
+{
+    if (sandbox->supervisor->config->stopped_ttl_ms && !sandbox->expiry)
+        expiry_again(sandbox, EXPIRY_FAILED_MS);
 }

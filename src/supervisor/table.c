@@ -272,6 +272,8 @@ static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op
     struct err err = {0};
     int result = table_discard(sandbox, &err);
     if (result < 0) {
+        log_error("sandbox=%s it cannot be removed: %s", sandbox->meta.name, err.message);
+        expiry_failed(sandbox);
         reply_failure(supervisor, op->reply, result, err.message);
         return OP_DONE;
     }

@@ -133,6 +133,8 @@ void instance_let_go(struct sandbox *sandbox);
 
 /* expiry.c: from now on, when it is STOPPED. */
 void expiry_watch(struct sandbox *sandbox);
+/* Its removal failed: it is tried again later. */
+void expiry_failed(struct sandbox *sandbox);
 
 /* leftovers.c: removes the control groups of an instance that is gone, now or as soon as they are
  * empty. */

@@ -133,6 +133,20 @@ def test_a_stopped_sandbox_is_removed_when_its_time_is_over_and_no_other(make_da
     daemon.close()
 
 
+def test_a_removal_that_fails_is_told_and_tried_again(make_daemon):
+    daemon = make_daemon(default_agent="sh", stopped_ttl_ms=1000)
+    trash = daemon.state / "trash"
+    harness.wait_for(lambda: not list(trash.iterdir()), 30, "an empty trash")  # of the start
+    trash.rmdir()
+    assert daemon.call("PUT", "/sandboxes/kept").status == 201
+    harness.wait_for(lambda: "sandbox=kept it cannot be removed: " in daemon.log(), 20, "the reason")
+    assert daemon.get("/sandboxes/kept").json["state"] == "stopped"
+    daemon.stop()
+    daemon.start()
+    harness.wait_for(lambda: daemon.get("/sandboxes/kept").status == 404, 20, "its end")
+    daemon.close()
+
+
 def test_the_time_goes_on_while_the_daemon_is_away_and_a_clock_put_back_ends_nothing(make_daemon):
     daemon = make_daemon(default_agent="sh", stopped_ttl_ms=600_000)
     for name in ("long-ago", "just-now", "future"):
