@@ -18,6 +18,7 @@
 #define GATEWAY_TIMEOUT_MS 60000
 #define BODY_BYTES 4096
 #define STATUS_MARK "Recv header: HTTP/"
+#define REASON_MARK "Recv header: x-paddock-reason: "
 
 static struct cli_finding *add(struct cli_finding *findings, size_t *count, const char *name,
                                const char *level)
@@ -57,6 +58,14 @@ static long read_status(const char *trace)
     return status;
 }
 
+/* Why egress did not ask the gateway, by git's trace; "": it did. */
+static void read_reason(const char *trace, char *ret, size_t size)
+{
+    const char *found = strstr(trace, REASON_MARK);
+    found = found ? found + strlen(REASON_MARK) : "";
+    snprintf(ret, size, "%.*s", (int)strcspn(found, "\r\n"), found);
+}
+
 static int write_exec(const char *gateway, struct buf *ret)
 {
     char url[1024];
@@ -80,9 +89,15 @@ static int write_exec(const char *gateway, struct buf *ret)
     return json_writer_end(writer);
 }
 
-/* The gateway's status, 0 for none; false: it could not be asked, err tells why. */
+/* What came of the request. */
+struct asked {
+    long status; /* 0: no answer */
+    char reason[200];
+};
+
+/* False: it could not be asked, err tells why. */
 static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *gateway,
-                           long *ret_status, struct err *err)
+                           struct asked *ret, struct err *err)
 {
     char path[96];
     cleanup_buf struct buf body = BUF_INIT(BODY_BYTES);
@@ -109,7 +124,8 @@ static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *
     bool is_asked = cli_ask(cli, &exec, &reply, err) == CLI_OK &&
                     json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) == 0;
     const char *trace = json_text(json_get(json, "stderr"));
-    *ret_status = trace ? read_status(trace) : 0;
+    ret->status = read_status(trace ? trace : "");
+    read_reason(trace ? trace : "", ret->reason, sizeof(ret->reason));
     struct err ignored = {0};
     cleanup_reply struct cli_reply removed = {0};
     struct cli_request remove = {.method = "DELETE", .path = path, .timeout_ms = ASK_TIMEOUT_MS};
@@ -117,8 +133,16 @@ static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *
     return is_asked;
 }
 
-static void judge(long status, struct cli_finding *ret)
+static void judge(const struct asked *asked, struct cli_finding *ret)
 {
+    long status = asked->status;
+    if (status == 403 && asked->reason[0]) { /* a policy may allow less than we ask for */
+        ret->level = "warn";
+        SAY(ret->text, "the policy refuses the doctor's request: %s", asked->reason);
+        SAY(ret->lost, "whether the token is accepted is not known");
+        SAY(ret->cure, "let the policy allow GET of /v1/models of the gateway, or try a task");
+        return;
+    }
     if (status && status != 401 && status != 403 && status < 500) {
         SAY(ret->text, "the gateway answers a sandbox and takes the token (HTTP %ld)", status);
         return;
@@ -145,7 +169,7 @@ void cli_doctor_daemon(const struct cli *cli, const char *gateway, struct cli_fi
 {
     unsigned tag = 0;
     char name[64];
-    long status = 0;
+    struct asked asked = {0};
     struct err err = {0};
     if (!look_at_daemon(cli, add(findings, count, "daemon", "ok")) || !gateway)
         return;
@@ -153,8 +177,8 @@ void cli_doctor_daemon(const struct cli *cli, const char *gateway, struct cli_fi
     if (getrandom(&tag, sizeof(tag), 0) < 0)
         tag = 1;
     SAY(name, "paddock-doctor-%08x", tag);
-    if (ask_in_sandbox(cli, name, gateway, &status, &err)) {
-        judge(status, finding);
+    if (ask_in_sandbox(cli, name, gateway, &asked, &err)) {
+        judge(&asked, finding);
         return;
     }
     finding->level = "warn";

@@ -77,6 +77,24 @@ def test_gateway_is_not_there(make_daemon):
     daemon.start()
 
 
+def test_a_policy_that_refuses_the_question_is_not_taken_for_the_gateway(make_daemon):
+    daemon = make_daemon(start=False)
+    path = pathlib.Path(daemon.config["policy"])
+    whole = path.read_text()
+    policy = json.loads(whole)
+    for rule in policy["rules"]:
+        if rule["name"] == "ai-gateway":
+            rule["methods"] = ["POST"]
+    path.write_text(json.dumps(policy))
+    daemon.start()
+    found = doctor(daemon)[0]["gateway-answer"]
+    assert found["level"] == "warn" and "the policy refuses" in found["text"], found
+    assert "AI_GATEWAY_TOKEN" not in found["cure"]
+    path.write_text(whole)
+    daemon.stop()
+    daemon.start()
+
+
 def test_daemon_does_not_run(other):
     result = other.cli("doctor", "--json", "--url", f"unix:{other.folder}/none", check=False)
     findings = {one["name"]: one for one in json.loads(result.stdout)["findings"]}
