@@ -56,6 +56,8 @@ static int open_folder(struct cli_upload *upload, const char *path, struct err *
     if (!upload->disk || !upload->tar || !upload->entry)
         return err_set(err, ENOMEM, "out of memory");
     archive_read_disk_set_symlink_physical(upload->disk);
+    /* whole files, zeros for holes: what pack_data passes on has no offset */
+    archive_read_disk_set_behavior(upload->disk, ARCHIVE_READDISK_NO_SPARSE);
     archive_write_set_format_pax_restricted(upload->tar);
     archive_write_set_bytes_per_block(upload->tar, 0);
     if (archive_read_disk_open(upload->disk, path) != ARCHIVE_OK ||

@@ -314,6 +314,18 @@ def test_the_command_line_takes_files_folders_and_standard_input(sh_daemon, tmp_
     sh_daemon.cli("image", "rm", "from-cli")
 
 
+def test_a_layout_whose_files_have_holes_comes_through(sh_daemon, tmp_path):
+    layer = root().file("usr/a", b"one").file("usr/zeros", bytes(4 << 20)).file("usr/b", b"two").done()
+    layout = Oci().image([layer], compress=bytes).folder(tmp_path / "layout")
+    for path in (layout / "blobs/sha256").iterdir():
+        harness.run("fallocate", "--dig-holes", path)
+    assert any(path.stat().st_blocks * 512 < path.stat().st_size for path in (layout / "blobs/sha256").iterdir())
+    sh_daemon.cli("image", "import", "holes", layout)
+    top = rootfs(sh_daemon, "holes")
+    assert (top / "usr/zeros").read_bytes() == bytes(4 << 20) and (top / "usr/b").read_bytes() == b"two"
+    sh_daemon.cli("image", "rm", "holes")
+
+
 def test_what_the_command_line_refuses(sh_daemon, tmp_path):
     def fails(status, reason, *arguments, **options):
         result = sh_daemon.cli("image", "import", *arguments, check=False, **options)
