@@ -59,7 +59,9 @@ static bool dispatch_sandbox_list(struct supervisor *supervisor, struct reply re
                                   struct ipc_message *message)
 {
     const struct msg_sandbox_list *only = IPC_BODY(message, msg_sandbox_list);
-    bool is_good = only->state <= 1U + SANDBOX_STOPPING && only->label_count <= LIMIT_LABEL_FILTERS;
+    bool is_good = only->state <= 1U + SANDBOX_STOPPING &&
+                   only->label_count <= LIMIT_LABEL_FILTERS &&
+                   !only->labels[sizeof(only->labels) - 1];
     struct err err = {0};
     if (is_good)
         dispatch_document(supervisor, reply, document_sandboxes(supervisor, only, &err), &err);

@@ -591,6 +591,15 @@ static int remove_entry(const char *path, const struct stat *st, int kind, struc
     return remove(path);
 }
 
+static void test_labels_without_an_end_are_not_read(void)
+{
+    struct msg_sandbox_list body = {.label_count = 1};
+    struct ipc_message message = {.header = {.type = IPC_SANDBOX_LIST, .id = ++t.id}};
+    memset(body.labels, 'x', sizeof(body.labels));
+    memcpy(message.body, &body, sizeof(body));
+    assert(!dispatch_api(&t.supervisor, &message));
+}
+
 int main(void)
 {
     if (geteuid() != 0)
@@ -611,6 +620,7 @@ int main(void)
     test_a_put_makes_a_sandbox_or_sets_it_and_is_the_same_twice();
     test_a_sandbox_that_was_put_outlives_a_failed_start();
     test_unknown_names_are_not_made();
+    test_labels_without_an_end_are_not_read();
     test_what_a_dead_supervisor_left();
     test_a_newer_record_is_refused();
     return nftw(t.path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
