@@ -23,6 +23,8 @@ int import_check_room(int fd, int64_t floor_bytes, struct err *err)
         return err_errno(err, errno, "cannot look at the disk");
     if ((int64_t)(fs.f_bavail * fs.f_frsize) < floor_bytes)
         return err_set(err, ENOSPC, "the disk of state_dir is full: free some of it");
+    if (fs.f_files && fs.f_favail < LIMIT_IMPORT_FREE_INODES) /* 0: it has no such limit */
+        return err_set(err, ENOSPC, "the disk of state_dir is full: it has no room for more files");
     return 0;
 }
 

@@ -43,8 +43,26 @@ static int open_in_root(const struct import_tree *tree, const char *path, int fl
     return fd < 0 ? -errno : (int)fd;
 }
 
+/* Looks at the room on the disk when enough was written since the last time. */
+static int count_written(struct import_tree *tree, int64_t bytes, struct err *err)
+{
+    tree->unchecked += bytes;
+    if (tree->unchecked < LIMIT_IMPORT_ROOM_STEP)
+        return 0;
+    tree->unchecked = 0;
+    return import_check_room(tree->root_fd, tree->floor_bytes, err);
+}
+
+/* An entry of the archive, or a folder that none is for: each takes an inode, and about a block. */
+static int count_entry(struct import_tree *tree, struct err *err)
+{
+    if (++tree->entries > LIMIT_IMPORT_ENTRIES)
+        return err_set(err, EMSGSIZE, "the image has more than %d files", LIMIT_IMPORT_ENTRIES);
+    return count_written(tree, LIMIT_IMPORT_ENTRY_BYTES, err);
+}
+
 /* Makes the last folder of the path, whose others are there. */
-static int make_folder(const struct import_tree *tree, char *path, struct err *err)
+static int make_folder(struct import_tree *tree, char *path, struct err *err)
 {
     char *slash = strrchr(path, '/');
     if (slash)
@@ -52,14 +70,15 @@ static int make_folder(const struct import_tree *tree, char *path, struct err *e
     cleanup_fd int parent = open_in_root(tree, slash ? path : "", O_PATH | O_DIRECTORY);
     if (slash)
         *slash = '/';
-    int code = parent < 0 ? -parent : 0;
-    if (!code && mkdirat(parent, slash ? slash + 1 : path, 0755) < 0 && errno != EEXIST)
-        code = errno;
-    return code ? err_errno(err, code, "cannot make the folder /%.500s", path) : 0;
+    if (parent < 0)
+        return err_errno(err, -parent, "cannot make the folder /%.500s", path);
+    if (mkdirat(parent, slash ? slash + 1 : path, 0755) == 0)
+        return count_entry(tree, err);
+    return errno == EEXIST ? 0 : err_errno(err, errno, "cannot make the folder /%.500s", path);
 }
 
 /* Opens a folder of the image; an archive need not have entries for those on the way. */
-static int open_folder(const struct import_tree *tree, char *path, struct err *err)
+static int open_folder(struct import_tree *tree, char *path, struct err *err)
 {
     int fd = open_in_root(tree, path, O_PATH | O_DIRECTORY);
     if (fd == -ENOENT) {
@@ -79,8 +98,7 @@ static int open_folder(const struct import_tree *tree, char *path, struct err *e
 }
 
 /* Splits the path; the folder is the caller's to close. */
-static int open_place(const struct import_tree *tree, char *path, struct place *ret,
-                      struct err *err)
+static int open_place(struct import_tree *tree, char *path, struct place *ret, struct err *err)
 {
     char none[] = "";
     char *slash = strrchr(path, '/');
@@ -160,13 +178,9 @@ static int write_data(struct import_tree *tree, struct archive *tar, int64_t siz
     while ((result = archive_read_data_block(tar, &data, &len, &offset)) == ARCHIVE_OK) {
         if (offset < 0 || offset > size || (int64_t)len > size - offset)
             return err_set(err, EINVAL, "the archive is broken: a file goes beyond its end");
-        tree->unchecked += (int64_t)len;
-        if (tree->unchecked >= LIMIT_IMPORT_ROOM_STEP) {
-            tree->unchecked = 0;
-            int room = import_check_room(fd, tree->floor_bytes, err);
-            if (room < 0)
-                return room;
-        }
+        int room = count_written(tree, (int64_t)len, err);
+        if (room < 0)
+            return room;
         for (size_t done = 0; done < len;) {
             ssize_t n = pwrite(fd, (const char *)data + done, len - done, offset + (off_t)done);
             if (n < 0 && errno != EINTR)
@@ -260,11 +274,12 @@ int import_tree_add(struct import_tree *tree, struct archive *tar, struct archiv
                     char *path, struct err *err)
 {
     struct place place;
-    if (++tree->entries > LIMIT_IMPORT_ENTRIES)
-        return err_set(err, EMSGSIZE, "the image has more than %d files", LIMIT_IMPORT_ENTRIES);
+    int result = count_entry(tree, err);
+    if (result < 0)
+        return result;
     if (!path[0] && archive_entry_filetype(entry) != AE_IFDIR)
         return err_set(err, EINVAL, "the root of the image is no folder");
-    int result = open_place(tree, path, &place, err);
+    result = open_place(tree, path, &place, err);
     if (result == 0) {
         result = add_at(tree, tar, entry, &place, err);
         close(place.folder_fd);

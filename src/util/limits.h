@@ -57,6 +57,11 @@
 #define LIMIT_IMPORT_ACCOUNTS_BYTES (1024 * 1024)
 /* Bytes that are written before the room on the disk is looked at again. */
 #define LIMIT_IMPORT_ROOM_STEP (64LL * 1024 * 1024)
+/* What a file, folder or link counts there, empty or not; and so many more of them must fit on the
+ * disk: as many as all imports at once make before each looks again. */
+#define LIMIT_IMPORT_ENTRY_BYTES 4096
+#define LIMIT_IMPORT_FREE_INODES                                                                   \
+    ((unsigned long)LIMIT_BUILDS * LIMIT_IMPORT_ROOM_STEP / LIMIT_IMPORT_ENTRY_BYTES)
 /* What is kept of an image's environment: it is given to every program of its sandboxes. */
 #define LIMIT_IMAGE_ENV_BYTES (32 * 1024)
 #define LIMIT_IMAGE_ENV_COUNT 128

@@ -163,6 +163,21 @@ def test_a_bomb_ends_at_the_floor_of_the_disk(make_daemon):
     harness.wait_for(lambda: shutil.disk_usage(daemon.state).free >> 20 > free - 150, 60, "room again")
 
 
+def test_folders_without_entries_count_and_end_at_the_floor(make_daemon):
+    """One name of an archive makes 127 folders; each takes a block of the disk, and no byte of data."""
+    import shutil
+    daemon = make_daemon(default_agent="sh", start=False)
+    free = shutil.disk_usage(daemon.state).free >> 20
+    daemon.config["floor"] = {"disk_mib": free - 192}
+    daemon.start()
+    tar = root()
+    for number in range(800):
+        tar.folder(f"{number}/" + "d/" * 126)
+    answer = daemon.call("PUT", "/images/hostile", gzip.compress(tar.done(), 1), timeout=300)
+    assert answer.status == 400 and "is full" in answer.text, answer
+    assert os.listdir(daemon.state / "images") == ["claude"]
+
+
 def test_a_bomb_of_nested_compression(sh_daemon):
     bomb = LAYER
     for _ in range(40):
