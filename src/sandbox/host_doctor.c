@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "sandbox/host_internal.h"
+#include "sandbox/row.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
 
@@ -122,11 +123,14 @@ void sandbox_host_doctor(int state_fd, void (*tell)(void *ctx, const struct sand
     find_kernel(&kernel);
     tell(ctx, &kernel);
     sandbox_host_features(tell, ctx);
-    find_idmap(state_fd, ids, &findings[0]);
+    struct row row;
+    bool is_root = row_find(&row, NULL) < 0 || row.kind == ROW_ROOT;
+    if (is_root)
+        find_idmap(state_fd, ids, &findings[0]);
     find_cgroups(&findings[1]);
     find_seccomp(&findings[2]);
     find_ipv6(&findings[3]);
-    for (size_t i = 0; i < ARRAY_LEN(findings); i++)
-        tell(ctx, &findings[i]);
+    for (size_t i = is_root ? 0 : 1; i < ARRAY_LEN(findings); i++)
+        tell(ctx, &findings[i]); /* only root's sandboxes map the ids of mounts */
     ids_free(ids);
 }

@@ -42,6 +42,19 @@ def test_a_good_machine():
         assert findings[name]["level"] == "ok", findings[name]
 
 
+@pytest.mark.parametrize("within", [
+    ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"],
+    ["unshare", "--user", "--map-root-user", "--fork"]], ids=["user", "unshare"])
+def test_without_root(tmp_path, within):
+    """The same findings as an ordinary user, and none that only root can have."""
+    findings = doctor(within=within, env={"PATH": os.environ["PATH"], "HOME": str(tmp_path),
+                                          "XDG_STATE_HOME": "/var/tmp/paddock-none"})
+    for name in ("system-calls", "landlock", "user-namespaces", "namespaces", "overlay", "proc"):
+        assert findings[name]["level"] == "ok", findings[name]
+    assert "idmapped-mounts" not in findings
+    assert not [one for one in findings.values() if one["level"] == "fail"], findings
+
+
 def test_user_namespaces_forbidden_by_a_setting(tmp_path):
     """F1: the doctor names cause and cure; the daemon does not start."""
     within = in_user_namespace("echo 0 > /proc/sys/user/max_user_namespaces")
