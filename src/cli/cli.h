@@ -124,6 +124,18 @@ void cli_write(FILE *out, const char *data, size_t len);
 /* Writes foreign text on one line, always made safe, in at least `width` columns. */
 void cli_write_cell(FILE *out, const char *text, int width);
 
+/* color.c: what begins a colour (NONE: ends it) on this stream; "" where it is no terminal, where
+ * NO_COLOR is set and where TERM is unset or dumb. */
+enum cli_color {
+    CLI_COLOR_NONE,
+    CLI_COLOR_BOLD,
+    CLI_COLOR_RED,
+    CLI_COLOR_GREEN,
+    CLI_COLOR_YELLOW,
+    CLI_COLOR_CYAN,
+};
+const char *cli_color(FILE *out, enum cli_color color);
+
 /* events.c: the agent's event lines in readable form. Pure: bytes in, text appended to `out`. */
 struct cli_events {
     struct buf line;  /* a line that is not whole yet */

@@ -1,4 +1,6 @@
 /* paddock diff: all changes since the clone, as they come. */
+#include <string.h>
+
 #include "cli/cli.h"
 #include "util/cleanup.h"
 #include "json/json.h"
@@ -49,16 +51,53 @@ enum cli_exit cli_diff(const struct cli *cli, bool is_binary,
     return cli_refused(cli, &reply, err);
 }
 
+struct view {
+    struct cli_writer writer;
+    bool is_in_line;
+};
+
+/* By the first letter of a line of a diff. */
+static const char *line_color(char first)
+{
+    return first == '+'   ? cli_color(stdout, CLI_COLOR_GREEN)
+           : first == '-' ? cli_color(stdout, CLI_COLOR_RED)
+           : first == '@' ? cli_color(stdout, CLI_COLOR_CYAN)
+           : first == 'd' ? cli_color(stdout, CLI_COLOR_BOLD)
+                          : "";
+}
+
 static void on_diff(void *ctx, const char *data, size_t len)
 {
-    cli_writer_feed(ctx, data, len);
+    struct view *view = ctx;
+    const char *end = cli_color(stdout, CLI_COLOR_NONE);
+    if (!end[0] || view->writer.json_key) {
+        cli_writer_feed(&view->writer, data, len);
+        return;
+    }
+    while (len > 0) {
+        const char *newline = memchr(data, '\n', len);
+        size_t n = newline ? (size_t)(newline - data) : len;
+        if (!view->is_in_line && n > 0)
+            fputs(line_color(data[0]), stdout);
+        cli_writer_feed(&view->writer, data, n);
+        view->is_in_line = !newline;
+        if (newline) {
+            fputs(end, stdout);
+            cli_writer_feed(&view->writer, "\n", 1);
+            n++;
+        }
+        data += n;
+        len -= n;
+    }
 }
 
 enum cli_exit cmd_diff(struct cli *cli, struct err *err)
 {
-    struct cli_writer writer = {.out = stdout,
-                                .json_key = cli->values[OPTION_JSON] ? "diff" : NULL};
-    enum cli_exit status = cli_diff(cli, cli->values[OPTION_BINARY] != NULL, on_diff, &writer, err);
-    cli_writer_end(&writer, status == CLI_OK);
+    struct view view = {
+        .writer = {.out = stdout, .json_key = cli->values[OPTION_JSON] ? "diff" : NULL}};
+    enum cli_exit status = cli_diff(cli, cli->values[OPTION_BINARY] != NULL, on_diff, &view, err);
+    if (view.is_in_line)
+        fputs(cli_color(stdout, CLI_COLOR_NONE), stdout);
+    cli_writer_end(&view.writer, status == CLI_OK);
     return status;
 }

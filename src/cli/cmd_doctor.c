@@ -97,7 +97,12 @@ static void print_finding(const struct cli_finding *finding)
 {
     bool is_ok = strcmp(finding->level, "ok") == 0;
     bool is_fail = strcmp(finding->level, "fail") == 0;
-    printf("%s ", is_ok ? "ok  " : is_fail ? "FAIL" : "warn");
+    enum cli_color color = is_ok ? CLI_COLOR_GREEN : is_fail ? CLI_COLOR_RED : CLI_COLOR_YELLOW;
+    printf("%s%s%s ", cli_color(stdout, color),
+           is_ok     ? "ok  "
+           : is_fail ? "FAIL"
+                     : "warn",
+           cli_color(stdout, CLI_COLOR_NONE));
     cli_write_cell(stdout, finding->name, 15);
     fputc(' ', stdout);
     print_wrapped(finding->text);

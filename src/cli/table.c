@@ -51,6 +51,7 @@ void cli_table_print(FILE *out, const struct json *answer, const char *key,
     const struct json *rows = rows_of(answer, key);
     char text[CLI_CELL_MAX];
     for (size_t i = 0; i <= json_count(rows); i++) {
+        fputs(i == 0 ? cli_color(out, CLI_COLOR_BOLD) : "", out);
         for (size_t j = 0; j < count; j++) {
             int width = (int)strlen(columns[j].heading);
             for (size_t k = 0; k < json_count(rows); k++) {
@@ -63,6 +64,7 @@ void cli_table_print(FILE *out, const struct json *answer, const char *key,
                 cell_text(json_at(rows, i - 1), &columns[j], text, sizeof(text));
             cli_write_cell(out, text, j + 1 < count ? width + 2 : 0);
         }
+        fputs(i == 0 ? cli_color(out, CLI_COLOR_NONE) : "", out);
         fputc('\n', out);
     }
 }

@@ -1,4 +1,5 @@
 """The command line against a scripted daemon: what it asks, prints, and with what status it ends."""
+import contextlib
 import json
 import os
 import pathlib
@@ -259,7 +260,7 @@ def test_a_terminal_gets_no_escape_sequences(daemon):
     for verb in ("diff", "log"):
         master, slave = pty.openpty()
         process = subprocess.Popen([PADDOCK, "--url", f"unix:{daemon.socket}", verb, "a"],
-                                   stdout=slave, stderr=slave)
+                                   stdout=slave, stderr=slave, env={"NO_COLOR": "1", "TERM": "xterm"})
         os.close(slave)
         seen = b""
         while True:
@@ -443,3 +444,31 @@ def test_a_mistyped_name_is_told_with_the_near_one(daemon):
     assert result.returncode == 0 and b'did you mean "zebra"?' in result.stderr, result
     daemon.on("GET", "/sandboxes/zebra/task", (200, {"state": "none"}))
     assert daemon.run("status", "zebra").stderr == b""
+
+
+def on_terminal(daemon, *arguments, **environment):
+    master, slave = pty.openpty()
+    process = subprocess.Popen([PADDOCK, "--url", f"unix:{daemon.socket}", *arguments],
+                               stdout=slave, stderr=slave, env=environment)
+    os.close(slave)
+    seen = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while piece := os.read(master, 65536):
+            seen += piece
+    os.close(master)
+    assert process.wait(20) == 0, seen
+    return seen.replace(b"\r\n", b"\n")
+
+
+def test_colours_are_for_terminals_alone(daemon):
+    daemon.on("GET", "/sandboxes/a/diff", (200, ["diff --git a/f b/f\n@@ -1 +1", " @@\n-a\n+b\n c",
+                                                 "\n", f"+{EVIL}\n"]))
+    daemon.on("GET", "/sandboxes", (200, json.dumps([{"name": "x"}])))
+    assert on_terminal(daemon, "diff", "a", TERM="xterm") == (
+        b"\x1b[1mdiff --git a/f b/f\x1b[0m\n\x1b[36m@@ -1 +1 @@\x1b[0m\n\x1b[31m-a\x1b[0m\n"
+        b"\x1b[32m+b\x1b[0m\n c\x1b[0m\n\x1b[32m+\\x1b]0;owned\\x07\\u202e\x1b[0m\n")
+    assert on_terminal(daemon, "ls", TERM="xterm").startswith(b"\x1b[1mNAME")
+    for environment in ({"TERM": "dumb"}, {}, {"TERM": "xterm", "NO_COLOR": "1"}):
+        for verb in (("diff", "a"), ("ls",)):
+            assert b"\x1b" not in on_terminal(daemon, *verb, **environment)
+    assert b"\x1b[" not in daemon.run("ls", environment={"TERM": "xterm"}).stdout
