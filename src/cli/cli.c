@@ -30,8 +30,8 @@ static void print_error_json(const char *message, enum cli_exit status)
     json_write_pair_string(writer, "error", buf_text(&text));
     json_write_pair_integer(writer, "exitStatus", status);
     json_write_object_end(writer);
-    if (json_writer_end(writer) == 0)
-        fprintf(stderr, "%s\n", buf_text(&line));
+    if (json_writer_end(writer) == 0 && buf_append_string(&line, "\n") == 0)
+        cli_write_json(stderr, buf_text(&line), line.len);
 }
 
 static void print_error(const struct cli *cli, const char *message, enum cli_exit status)

@@ -118,6 +118,8 @@ struct cli_writer {
 void cli_writer_feed(struct cli_writer *writer, const char *data, size_t len);
 /* `is_good`: an object with an empty text is written when nothing came. */
 void cli_writer_end(struct cli_writer *writer, bool is_good);
+/* Prints JSON; what a terminal would act on as escapes of JSON, which mean the same. */
+void cli_write_json(FILE *out, const char *data, size_t len);
 /* Prints a JSON document of the daemon on a line of its own; {} for what is none. */
 void cli_print_json(const struct buf *document);
 void cli_write(FILE *out, const char *data, size_t len);

@@ -84,6 +84,21 @@ static void write_safe(FILE *out, const char *data, size_t len)
     buf_free(&text);
 }
 
+void cli_write_json(FILE *out, const char *data, size_t len)
+{
+    for (size_t at = 0, n; at < len; at += n) {
+        n = utf8_sequence(data + at, len - at);
+        unsigned code = n ? code_point(data + at, n) : 0;
+        n = n ? n : 1;
+        if (code < 0x7f || !is_shown_as_code(code)) /* below, JSON has escapes of its own */
+            fwrite(data + at, 1, n, out);
+        else if (code < 0x10000)
+            fprintf(out, "\\u%04x", code);
+        else /* a pair of surrogates */
+            fprintf(out, "\\u%04x\\u%04x", 0xd7c0 + (code >> 10), 0xdc00 + (code & 0x3ff));
+    }
+}
+
 /* The piece of a string's inside; the writer's string with its quotes taken off. */
 static void write_json_piece(FILE *out, const char *data, size_t len)
 {
@@ -96,7 +111,7 @@ static void write_json_piece(FILE *out, const char *data, size_t len)
         return;
     json_write_bytes(writer, buf_text(&text), text.len);
     if (json_writer_end(writer) == 0 && json.len > 2)
-        fwrite(json.data + 1, 1, json.len - 2, out);
+        cli_write_json(out, json.data + 1, json.len - 2);
 }
 
 static void write_json_key(struct cli_writer *writer)
@@ -153,7 +168,8 @@ void cli_print_json(const struct buf *document)
     while (len && (text[len - 1] == '\n' || text[len - 1] == ' '))
         len--;
     bool is_json = len && (text[0] == '{' || text[0] == '[');
-    printf("%.*s\n", is_json ? (int)len : 2, is_json ? text : "{}");
+    cli_write_json(stdout, is_json ? text : "{}", is_json ? len : 2);
+    putchar('\n');
 }
 
 void cli_write(FILE *out, const char *data, size_t len)
