@@ -280,6 +280,7 @@ class Daemon:
         for sandbox in self.get("/sandboxes").json:
             self.call("DELETE", f"/sandboxes/{sandbox['name']}")
         self.stop()
+        self.process = None
 
     def pid_of(self, program):
         """The pid of a child of the daemon by its program's name."""

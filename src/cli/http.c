@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
+#include "util/places.h"
 
 #define DEFAULT_SOCKET "/run/paddock/paddock.sock"
 #define CONNECT_TIMEOUT_MS 10000L
@@ -51,17 +52,26 @@ void cli_reply_free(struct cli_reply *reply)
     buf_free(&reply->body);
 }
 
-/* The socket of a rootless daemon, when this user has one; else the machine's. */
+static const char *get_variable(const char *name)
+{
+    return getenv(name);
+}
+
+/* The socket of this user's own daemon, when there is one; else the machine's. */
 static void default_socket(char *ret, size_t size)
 {
     struct stat st;
-    const char *runtime = getenv("XDG_RUNTIME_DIR");
-    if (geteuid() != 0 && runtime && runtime[0] == '/') {
-        int len = snprintf(ret, size, "%s/paddock/paddock.sock", runtime);
-        if (len > 0 && (size_t)len < size && stat(ret, &st) == 0)
-            return;
-    }
+    struct places places;
     snprintf(ret, size, "%s", DEFAULT_SOCKET);
+    if (places_is_host_root())
+        return;
+    places_find(true, get_variable, &places);
+    const char *const candidates[] = {places.socket, places.fallback};
+    for (size_t i = 0; i < ARRAY_LEN(candidates); i++)
+        if (candidates[i][0] && strlen(candidates[i]) < size && stat(candidates[i], &st) == 0) {
+            snprintf(ret, size, "%s", candidates[i]);
+            return;
+        }
 }
 
 static enum cli_exit find_target(const struct cli *cli, const char *path, struct target *ret,

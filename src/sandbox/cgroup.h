@@ -36,7 +36,14 @@ struct cgroup_entry {
  * looked at. -ENOENT: `own` has no group of a v2 tree; -ENAMETOOLONG. Pure. cgroups(7). */
 int cgroup_find_unit(const char *own, char *ret, size_t size);
 
-/* Finds the hierarchies and makes our folder in each, in a v2 tree below that unit where it exists.
+/* The same of our own group, for a user who may write there and not at the root of the tree; from
+ * a process in CGROUP_DAEMON, of the group above it. */
+#define CGROUP_DAEMON "paddock-daemon"
+int cgroup_find_own(const char *own, char *ret, size_t size);
+
+/* Finds the hierarchies and makes our folder in each, in a v2 tree below that unit where it exists;
+ * where none may be made at the root, below our own group, whose processes must then be in a group
+ * below it (cgroups(7)): this one moves to CGROUP_DAEMON there.
  * Never fails: what cannot be had is NONE. */
 void cgroups_open(const char *state_name, struct cgroups *ret);
 void cgroups_close(struct cgroups *cgroups);

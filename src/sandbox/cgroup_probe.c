@@ -27,14 +27,34 @@ static int make_folder(int root_fd, const char *folder)
     return openat(root_fd, folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-int cgroup_find_unit(const char *own, char *ret, size_t size)
+/* The path in the line of the v2 tree, from below its root, as openat(2) wants it; NULL: none. */
+static const char *find_v2_path(const char *own)
 {
     const char *line = own;
     while (line && strncmp(line, "0::/", 4) != 0)
         line = (line = strchr(line, '\n')) ? line + 1 : NULL;
+    return line ? line + 4 : NULL;
+}
+
+int cgroup_find_own(const char *own, char *ret, size_t size)
+{
+    static const char daemon[] = "/" CGROUP_DAEMON;
+    const char *path = find_v2_path(own);
+    if (!path)
+        return -ENOENT;
+    size_t len = strcspn(path, "\n");
+    size_t end = strlen(daemon);
+    if (len > end && strncmp(path + len - end, daemon, end) == 0)
+        len -= end;
+    int n = snprintf(ret, size, "%.*s", (int)len, path);
+    return n >= 0 && (size_t)n < size ? 0 : -ENAMETOOLONG;
+}
+
+int cgroup_find_unit(const char *own, char *ret, size_t size)
+{
+    const char *line = find_v2_path(own);
     if (!line)
         return -ENOENT;
-    line += 4; /* paths below the root of the tree, as openat(2) wants them */
     size_t len = strcspn(line, "\n");
     const char *slash = memrchr(line, '/', len);
     size_t folder = slash ? (size_t)(slash + 1 - line) : 0;
@@ -55,6 +75,20 @@ static int open_base(int root_fd)
             return fd;
     }
     return fcntl(root_fd, F_DUPFD_CLOEXEC, 0);
+}
+
+/* Our own group, with this process moved out of the way; -1: it may not be written. */
+static int open_own(int tree_fd)
+{
+    cleanup_buf struct buf own = BUF_INIT(PROC_CGROUP_MAX);
+    char path[PATH_MAX];
+    if (fd_read_file(AT_FDCWD, "/proc/self/cgroup", &own, NULL) < 0 ||
+        cgroup_find_own(buf_text(&own), path, sizeof(path)) < 0)
+        return -1;
+    cleanup_fd int group = openat(tree_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    cleanup_fd int daemon = group < 0 ? -1 : make_folder(group, CGROUP_DAEMON);
+    cleanup_fd int procs = daemon < 0 ? -1 : openat(daemon, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    return procs >= 0 && write(procs, "0", 1) == 1 ? TAKE_FD(group) : -1;
 }
 
 static bool has_word(const char *text, const char *word)
@@ -103,6 +137,14 @@ static void open_v2(const char *path, struct cgroups *cgroups)
     if (root < 0)
         return;
     cgroups->v2_fd = make_folder(root, cgroups->folder);
+    if (cgroups->v2_fd < 0) {
+        int own = open_own(tree);
+        if (own < 0)
+            return;
+        close(root);
+        root = own;
+        cgroups->v2_fd = make_folder(root, cgroups->folder);
+    }
     if (cgroups->v2_fd < 0)
         return;
     if (faccessat(cgroups->v2_fd, "cgroup.kill", W_OK, 0) < 0) {

@@ -217,6 +217,13 @@ int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_i
     return 0;
 }
 
+bool sandbox_instance_end_unrecorded(int folder_fd)
+{
+    const struct msg_init_grace at_once = {.grace_ms = 0};
+    cleanup_fd int sock = connect_init(folder_fd, NULL);
+    return sock >= 0 && ipc_send(sock, IPC_INIT_STOP, 0, &at_once, NULL, 0, NULL) == 0;
+}
+
 int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
                           struct err *err)
 {

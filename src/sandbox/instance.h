@@ -70,6 +70,10 @@ struct sandbox_record {
 int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
                            struct err *err);
 
+/* Ends an instance that is on no record, if one listens on the init.sock in the folder: where there
+ * are control groups it is found by those (sandbox_instance_list). True: one was there. */
+bool sandbox_instance_end_unrecorded(int folder_fd);
+
 /* Kills every process of the instance at once (cgroup.kill; without cgroups init's pidfd, whose pid
  * namespace dies with it). Its end is told by init.pidfd. */
 int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,

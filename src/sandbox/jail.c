@@ -135,13 +135,7 @@ int sandbox_jail_start(struct sandbox_host *host, const struct sandbox_jail_star
         .folder_fds = folder_fds,
         .setting_fds = {-1, -1, -1},
     };
-    bool is_build = start->kind == SANDBOX_JAIL_BUILD;
-    int result = is_build && host->row.kind == ROW_SINGLE
-                     ? err_set(err, EOPNOTSUPP,
-                               "an image is built with subordinate ids, since its packages need "
-                               "more than one: %s (%s). Import one instead: paddock image import",
-                               host->row.why, host->row.cure)
-                     : prepare(host, &child, err);
+    int result = prepare(host, &child, err);
     if (result == 0) {
         result = start_child(host, &child, ret, err);
         if (result < 0)

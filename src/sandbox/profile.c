@@ -71,13 +71,15 @@ static void refuse_named(scmp_filter_ctx filter, int *result, int profile,
 }
 
 /* A network namespace confines AF_INET and AF_INET6; AF_VSOCK for one it does not. */
-static void refuse_sockets(scmp_filter_ctx filter, int *result)
+static void refuse_sockets(scmp_filter_ctx filter, int *result, int profile)
 {
     static const unsigned allowed[] = {AF_UNIX, AF_INET, AF_INET6, AF_NETLINK};
     for (unsigned family = 0; family <= AF_NETLINK; family++) {
         bool is_allowed = false;
         for (size_t i = 0; i < ARRAY_LEN(allowed); i++)
             is_allowed |= allowed[i] == family;
+        /* A user's egress has the rights of its user: services of that user would do as it says. */
+        is_allowed &= profile != SECCOMP_EGRESS || family != AF_UNIX;
         if (!is_allowed)
             refuse_if(filter, result, EAFNOSUPPORT, SCMP_SYS(socket),
                       SCMP_A0_64(SCMP_CMP_MASKED_EQ, LOW_32, family));
@@ -154,7 +156,7 @@ static int fill_refusing(scmp_filter_ctx filter, int profile)
         refuse(filter, &result, EPERM, SCMP_SYS(socket));
         refuse(filter, &result, EPERM, SCMP_SYS(ptrace));
     } else {
-        refuse_sockets(filter, &result);
+        refuse_sockets(filter, &result, profile);
     }
     if (profile == SECCOMP_API || profile == SECCOMP_EGRESS)
         refuse_daemon(filter, &result, profile);

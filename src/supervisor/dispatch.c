@@ -172,6 +172,13 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
             close(spec);
         return false;
     }
+    if (body->user == EXEC_AS_ROOT && supervisor->row.kind == ROW_SINGLE) {
+        close(spec);
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT,
+                     "This sandbox has no root: paddockd runs with a single id. %s; %s",
+                     supervisor->row.why, supervisor->row.cure);
+        return true;
+    }
     struct op op = {.kind = OP_EXEC,
                     .reply = reply,
                     .fd = spec,

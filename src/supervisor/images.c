@@ -175,6 +175,17 @@ static void images_tell_up_to_date(struct supervisor *supervisor, struct reply r
     runs_tell_end(supervisor, reply, &end, text);
 }
 
+static int images_check_row(const struct supervisor *supervisor, struct err *err)
+{
+    const struct row *row = &supervisor->row;
+    if (row->kind != ROW_SINGLE)
+        return 0;
+    return err_set(err, EOPNOTSUPP,
+                   "An image cannot be built with a single id, its packages need more: import one "
+                   "(paddock image import), or get subordinate ids. %s; %s",
+                   row->why, row->cure);
+}
+
 static int images_try_build(struct supervisor *supervisor, struct reply reply, const char *name,
                             bool is_rebuild, struct err *err)
 {
@@ -192,6 +203,8 @@ static int images_try_build(struct supervisor *supervisor, struct reply reply, c
         return 0;
     }
     result = images_check_count(supervisor, err);
+    if (result == 0)
+        result = images_check_row(supervisor, err);
     if (result < 0)
         return result;
     struct image_build *build = must_alloc(sizeof(*build));
@@ -231,6 +244,8 @@ void images_build(struct supervisor *supervisor, struct reply reply, const char 
         reply_status(supervisor, reply, IPC_STATUS_NOT_FOUND, "%s", err.message);
     else if (result == -EINVAL)
         reply_status(supervisor, reply, IPC_STATUS_BAD_REQUEST, "%s", err.message);
+    else if (result == -EOPNOTSUPP)
+        reply_status(supervisor, reply, IPC_STATUS_CONFLICT, "%s", err.message);
     else
         reply_failure(supervisor, reply, result, err.message);
 }

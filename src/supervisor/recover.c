@@ -42,6 +42,9 @@ static int recover_sandbox(struct supervisor *supervisor, const char *name, stru
     }
     struct meta meta;
     int result = meta_read(folder, name, &meta, err);
+    bool has_record = result == 0 && meta.lease.pid;
+    if (!has_record && sandbox_instance_end_unrecorded(folder))
+        log_warn("sandbox=%s has an instance that is on no record; it is ended", name);
     if (result == 0) {
         table_add(supervisor, &meta, TAKE_FD(folder));
         return 0;

@@ -8,8 +8,6 @@ import os
 import pathlib
 import pwd
 import shutil
-import stat
-import subprocess
 
 import pytest
 
@@ -97,34 +95,21 @@ def own(path, uid, gid):
     os.chown(path, uid, gid)
 
 
-def place_image(store, state, user, row):
-    """STATE/images as this user's daemon would have made it."""
-    state.mkdir(mode=0o700)
-    os.chown(state, user.uid, user.gid)
-    harness.run("cp", "-a", "--reflink=auto", f"{store}/claude", state / "claude")
-    (state / "images").mkdir(mode=0o700)
-    (state / "claude").rename(state / "images/claude")
-    for path in (state / "images", state / "images/claude", state / "images/claude/image.json"):
-        os.chown(path, user.uid, user.gid)
-    for at, folders, files in os.walk(state / "images/claude/rootfs"):
-        for name in [".", *folders, *files]:
-            path = f"{at}/{name}"
-            info = os.lstat(path)
-            if name == "." and at != f"{state}/images/claude/rootfs":
-                continue
-            shift = row == "subordinate"
-            os.chown(path, user.first + info.st_uid if shift else user.uid,
-                     user.first + info.st_gid if shift else user.gid, follow_symlinks=False)
-            if not stat.S_ISLNK(info.st_mode):
-                os.chmod(path, stat.S_IMODE(info.st_mode))
+@pytest.fixture(scope="session")
+def image_tar(folder, image_store):
+    """The shipped image as a tar, for `paddock image import`."""
+    path = folder / "claude.tar"
+    harness.run("tar", "--numeric-owner", "-cf", path, "-C", f"{image_store}/claude/rootfs", ".")
+    path.chmod(0o644)
+    return path
 
 
 @pytest.fixture(scope="session")
-def make_user_daemon(folder, namespace, demo, users, programs, image_store):
+def make_user_daemon(folder, namespace, demo, users, programs):
     """A factory of daemons of a row. Keyword arguments override configuration keys."""
     made = []
 
-    def make(row, claude_env=None, extra_rules=(), start=True, with_image=True, **config):
+    def make(row, claude_env=None, extra_rules=(), start=True, **config):
         user = users[row]
         here = folder / f"{row}-{len(made)}"
         here.mkdir()
@@ -135,8 +120,6 @@ def make_user_daemon(folder, namespace, demo, users, programs, image_store):
         recipes = harness.make_recipes(here / "images", claude_env, {"sh": harness.SH_AGENT})
         shutil.copytree(demo.secrets_dir, here / "secrets")
         own(here, user.uid, user.gid)
-        if with_image:
-            place_image(image_store, here / "state", user, row)
         daemon = harness.Daemon(here, UserNamespace(namespace, user, row), {
             "policy": policy, "recipes_dir": recipes, "vars": harness.VARS,
             "secrets_dir": str(here / "secrets"), **config}, {"HOME": str(user.home)})
@@ -156,11 +139,21 @@ def row(request):
 
 
 @pytest.fixture(scope="session")
-def daemon(make_user_daemon, row):
-    """The daemon that most tests of a row share, with claude as its agent."""
-    return make_user_daemon(row, claude_env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+def daemon(make_user_daemon, row, image_tar):
+    """The daemon that the tests of a row share, with claude as its agent, and its image imported."""
+    daemon = make_user_daemon(row, claude_env={"CLAUDE_CODE_MAX_RETRIES": "1"})
+    daemon.cli("image", "import", "claude", image_tar, timeout=harness.patient(300))
+    return daemon
 
 
 @pytest.fixture
 def sandbox(daemon, request):
     yield from harness.fresh_sandbox(daemon, request)
+
+
+@pytest.fixture
+def sh_sandbox(sandbox):
+    """A sandbox whose agent is bash: the prompt is its script."""
+    answer = sandbox.daemon.call("PUT", sandbox.path, {"agent": "sh"})
+    assert answer.status in (200, 201, 204), answer
+    return sandbox

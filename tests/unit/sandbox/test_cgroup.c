@@ -14,8 +14,19 @@ static void must_find(const char *own, const char *expected)
     assert(strcmp(path, expected) == 0);
 }
 
+static void own_must_be(const char *own, const char *expected)
+{
+    char path[PATH_MAX];
+    assert(cgroup_find_own(own, path, sizeof(path)) == 0);
+    assert(strcmp(path, expected) == 0);
+}
+
 int main(void)
 {
+    own_must_be("0::/user.slice/x.scope\n1:pids:/y\n", "user.slice/x.scope");
+    own_must_be("0::/a/paddock-daemon\n", "a");
+    own_must_be("0::/paddock-daemon\n", "paddock-daemon"); /* not below a group of ours */
+    own_must_be("0::/\n", "");
     must_find("0::/system.slice/paddock.service\n", "system.slice/paddock-instances.service");
     must_find(
         "12:pids:/x\n1:name=systemd:/a/b\n0::/user.slice/u.service/app.slice/paddock.service\n",
