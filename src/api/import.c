@@ -22,8 +22,8 @@ static void on_ended(void *ctx)
     run->sink = NULL;
 }
 
-/* The job has ended, or is about to: RUN_ENDED says why. What the client still sends is not read
- * until it is answered. */
+/* The job has ended, or is about to: RUN_ENDED says why. What the client still sends is read
+ * and dropped. */
 static void on_refused(void *ctx)
 {
     (void)ctx;

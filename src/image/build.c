@@ -89,7 +89,7 @@ static int build_finish(const struct recipe *recipe, int64_t *ret_size_bytes, st
 /* Begins as a copy of another image. */
 static int build_begin(const char *name, const struct recipe *recipe, struct err *err)
 {
-    static const char *const argv[] = {"cp",       "-a", "--reflink=auto", "--", BUILD_FROM "/.",
+    static const char *const argv[] = {"cp",       "-a", "--reflink=auto", "--", (BUILD_FROM "/."),
                                        BUILD_ROOT, NULL};
     if (!recipe->from)
         return 0;

@@ -1,6 +1,6 @@
 /* Measuring the state; see jail.h. Process: paddock-jail. The walk over what agents wrote is that
- * of the host's du(1), which bounds its memory and its descriptors however wide and deep a tree is,
- * and counts a file of several names once. */
+ * of the host's du(1), which bounds its descriptors however wide and deep a tree is and counts a
+ * file of several names once; the jail bounds its memory. */
 #include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>

@@ -10,6 +10,7 @@
 #include "supervisor/table.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/log.h"
 #include "json/json.h"
 
 typedef void document_fn(struct json_writer *writer, const void *ctx);
@@ -178,8 +179,10 @@ static void document_fill_images(struct json_writer *writer, const void *ctx)
 {
     struct document_images images = *(const struct document_images *)ctx;
     images.writer = writer;
+    struct err err = {0};
     json_write_array_begin(writer);
-    image_list(images.supervisor->state_fd, document_add_image, &images, NULL);
+    if (image_list(images.supervisor->state_fd, document_add_image, &images, &err) < 0)
+        log_warn("the list of images ends early: %s", err.message);
     json_write_array_end(writer);
 }
 

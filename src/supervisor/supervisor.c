@@ -94,7 +94,8 @@ static void supervisor_on_signal(uv_signal_t *handle, int number)
     struct supervisor *supervisor = handle->data;
     if (number == SIGHUP) {
         log_info("reloading policy and secrets");
-        notify_reloading();
+        if (supervisor->egress.channel)
+            notify_reloading();
         egress_load_policy(supervisor);
         return;
     }
