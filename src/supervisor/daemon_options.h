@@ -12,7 +12,8 @@ struct daemon_option {
 };
 
 static const struct daemon_option daemon_options[] = {
-    {"--config FILE", "the configuration; else " DAEMON_DEFAULT_CONFIG " when it is there"},
+    {"--config FILE", "the configuration; else " DAEMON_DEFAULT_CONFIG ", for a user's daemon "
+                      "~/.config/paddock/paddock.json, when it is there"},
     {"--doctor", "tell what this machine and this configuration can do, and end"},
     {"--json", "with --doctor: as JSON"},
     {"--help", "print help, with every key of the configuration, and end"},
