@@ -1,0 +1,87 @@
+/* Which row holds, from the text of the files that say so; and the places that go with it. */
+#undef NDEBUG
+#include <assert.h>
+#include <string.h>
+
+#include "sandbox/row.h"
+#include "util/places.h"
+
+static void test_maps(void)
+{
+    uint32_t first = 0, count = 0;
+    assert(row_map_is_whole("         0          0 4294967295\n"));
+    assert(!row_map_is_whole("0 1000 1\n"));
+    assert(!row_map_is_whole("0 0 65536\n"));
+    assert(!row_map_is_whole(""));
+    assert(!row_map_find_range("0 1000 1\n", &first, &count));
+    assert(!row_map_find_range("0 1000 1\n1 100000 65534\n", &first, &count));
+    assert(row_map_find_range("0 1000 1\n1 100000 65536\n", &first, &count));
+    assert(first == 1 && count == 65536);
+    assert(row_map_find_range("0 100000 65536\n", &first, &count)); /* 0 is our own */
+    assert(first == 1 && count == 65535);
+    assert(row_map_find_range("0 0 1\n5 5 10\n100 7 1000000\n", &first, &count));
+    assert(first == 100 && count == 65536);
+}
+
+static void test_subordinate(void)
+{
+    static const char text[] = "root:1:65536\nann:100000:65536\nbob:200000:1000\n"
+                               "1003:300000:70000\nbob:400000:131072\nx:y\n:1:2\n";
+    uint32_t first = 0;
+    assert(row_find_subordinate(text, "ann", 1001, &first) && first == 100000);
+    assert(row_find_subordinate(text, "bob", 1002, &first) && first == 400000);
+    assert(row_find_subordinate(text, "carl", 1003, &first) && first == 300000);
+    assert(!row_find_subordinate(text, "an", 1001, &first));
+    assert(!row_find_subordinate(text, "x", 9, &first));
+    assert(!row_find_subordinate(text, "", 9, &first));
+    assert(!row_find_subordinate("ann:0:65536\n", "ann", 1, &first));
+    assert(!row_find_subordinate("ann:100000:65535\n", "ann", 1, &first));
+    assert(!row_find_subordinate("ann:4294950000:65536\n", "ann", 1, &first));
+    assert(row_find_subordinate("ann:7:65536", "ann", 1, &first) && first == 7);
+}
+
+static const char *none(const char *name)
+{
+    (void)name;
+    return NULL;
+}
+
+static const char *home_alone(const char *name)
+{
+    return strcmp(name, "HOME") == 0 ? "/home/ann" : NULL;
+}
+
+static const char *all(const char *name)
+{
+    if (strcmp(name, "XDG_RUNTIME_DIR") == 0)
+        return "/run/user/1";
+    if (strcmp(name, "XDG_STATE_HOME") == 0)
+        return "/s";
+    return strcmp(name, "XDG_CONFIG_HOME") == 0 ? "not/absolute" : home_alone(name);
+}
+
+static void test_places(void)
+{
+    struct places places;
+    assert(places_find(false, none, &places) && !places.is_user);
+    assert(strcmp(places.state, "/var/lib/paddock") == 0 && !places.fallback[0]);
+    assert(!places_find(true, none, &places));
+    assert(places_find(true, home_alone, &places) && places.is_user);
+    assert(strcmp(places.config, "/home/ann/.config/paddock/paddock.json") == 0);
+    assert(strcmp(places.secrets, "/home/ann/.config/paddock/secrets") == 0);
+    assert(strcmp(places.state, "/home/ann/.local/state/paddock") == 0);
+    assert(strcmp(places.socket, "/home/ann/.local/state/paddock/paddock.sock") == 0);
+    assert(places_find(true, all, &places));
+    assert(strcmp(places.config, "/home/ann/.config/paddock/paddock.json") == 0);
+    assert(strcmp(places.state, "/s/paddock") == 0);
+    assert(strcmp(places.socket, "/run/user/1/paddock/paddock.sock") == 0);
+    assert(strcmp(places.fallback, "/s/paddock/paddock.sock") == 0);
+}
+
+int main(void)
+{
+    test_maps();
+    test_subordinate();
+    test_places();
+    return 0;
+}
