@@ -9,8 +9,8 @@
 
 #include "supervisor/spawn.h"
 #include "supervisor/supervisor.h"
-#include "util/log.h"
 #include "util/cleanup.h"
+#include "util/log.h"
 
 static int api_run(void *ctx, struct child *child, struct err *err)
 {

@@ -226,7 +226,8 @@
 /* A connection without a byte for so long is ended, where the supervisor says nothing else. */
 #define LIMIT_EGRESS_IDLE_MS 600000
 
-/* With less than that free the disk of STATE is full: a folder, a record and their blocks must fit. */
+/* With less than that free the disk of STATE is full: a folder, a record and their blocks must fit.
+ */
 #define LIMIT_STATE_ROOM_BYTES (64 * 1024)
 
 /* A start that is not ready by then has failed; a start takes some milliseconds. */
