@@ -295,7 +295,7 @@ const size_t cli_status_count = COUNT_OF(cli_statuses);
 const struct cli_variable cli_variables[] = {
     {"PADDOCK_URL", "as --url; else the default socket is used"},
     {"PADDOCK_TOKEN", "token for the daemon, where it wants one"},
-    {"NO_COLOR", "when set, a terminal gets no colours; a file or a pipe never does"},
+    {"NO_COLOR", "when set, a terminal gets no colours; a pipe never does"},
     {"TMPDIR", "folder for temporary files of `apply`; else /tmp"},
 };
 const size_t cli_variable_count = COUNT_OF(cli_variables);
