@@ -22,7 +22,7 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", TOP / "build")).resolve()
 JAIL = BUILD / "src" / "main" / "paddock-jail"
 SEED = int(os.environ.get("PADDOCK_DIFF_SEED", "20260701"))
-EDITS = int(os.environ.get("PADDOCK_DIFF_EDITS", "500"))
+EDITS = int(os.environ.get("PADDOCK_DIFF_EDITS", "200"))
 
 # $1 a folder for the root, $2 the binary, $3 workspace, $4 base.git or "", $5 out or "", then argv.
 ENTER = r"""
