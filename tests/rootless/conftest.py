@@ -4,6 +4,7 @@ Paddock is started as one of them.
 Rows (docs/rootless.md): "subordinate", a user with a range of /etc/subuid; "single", one without;
 "unshare", the same user as uid 0 of a user namespace that has this one id (unshare --map-root-user).
 """
+import contextlib
 import os
 import pathlib
 import pwd
@@ -13,8 +14,9 @@ import pytest
 
 import harness
 
-FIRST = 1_200_000_000  # of the subordinate ids: far from those that useradd gives
 COUNT = 65536
+# Of the subordinate ids: far from those that useradd gives, and not another run's.
+FIRST = 1_200_000_000 + os.getpid() % 1000 * COUNT
 ROWS = ("subordinate", "single", "unshare")
 PROGRAMS = ("paddockd", "paddock-api", "paddock-egress", "paddock-init", "paddock-jail",
             "paddock-image-build", "paddock")
@@ -128,9 +130,10 @@ def make_user_daemon(folder, namespace, demo, users, programs):
         made.append(daemon)
         return daemon.start() if start else daemon
 
-    yield make
-    for daemon in made:
-        daemon.close()
+    with contextlib.ExitStack() as ends:  # each, whatever becomes of the others
+        yield make
+        for daemon in made:
+            ends.callback(daemon.close)
 
 
 @pytest.fixture(scope="session", params=ROWS)
