@@ -1,5 +1,5 @@
 """What the daemon does under systemd, without one: it tells its manager how it is doing, puts sandboxes
-where the units say, and takes credentials from it. tools/package/test-systemd boots a real one."""
+where the units say, and takes credentials from it. tests/vm/test_units.py has a real one."""
 import os
 import pathlib
 import re

@@ -340,7 +340,7 @@ def test_a_state_of_another_row_is_refused(make_user_daemon, users):
     try:
         users["subordinate"].set_ranges()
         daemon.start(wait=False)
-        assert daemon.process.wait(20) == 1
+        assert daemon.process.wait(harness.patient(20)) == 1
     finally:
         users["subordinate"].first = first
         users["subordinate"].set_ranges()
@@ -357,7 +357,7 @@ def test_user_namespaces_forbidden_is_refused_with_the_cure(make_user_daemon, fo
     inner = daemon.namespace.argv
     daemon.namespace.argv = lambda *command: inner("sh", "-c", script, "sh", *command)
     daemon.start(wait=False)
-    assert daemon.process.wait(20) == 1
+    assert daemon.process.wait(harness.patient(20)) == 1
     error = daemon.errors()[-1]
     assert "user namespaces cannot be made here" in error, error
     assert "max_user_namespaces" in error, error
@@ -390,7 +390,7 @@ def test_default_places(make_user_daemon, users, namespace):
                                               check=False).returncode == 0, 20, "paddock ls")
         finally:
             process.terminate()
-            assert process.wait(20) == 0
+            assert process.wait(harness.patient(20)) == 0
 
 
 def test_without_home_it_is_said(users, namespace):
