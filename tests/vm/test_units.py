@@ -29,6 +29,10 @@ def installed():
     harness.run("systemctl", "daemon-reload")
 
 
+def journal():
+    return harness.run("journalctl", "--no-pager", "-n", "40", check=False).stdout.decode()
+
+
 class Manager:
     """A systemd, its paddock.service, and the command line as its user calls it."""
 
@@ -66,12 +70,13 @@ class Manager:
         return self.run(*self.systemctl_words, *words, check=check)
 
     def paddock(self, *words, check=True):
-        return self.run("/usr/local/bin/paddock", *words, check=check).stdout.decode()
+        result = self.run("/usr/local/bin/paddock", *words, check=False)
+        assert not check or result.returncode == 0, f"{result}\n{journal()}"
+        return result.stdout.decode()
 
     def start(self):
         result = self.systemctl("start", "paddock", check=False)
-        assert result.returncode == 0, (result, self.systemctl("status", "paddock", check=False),
-                                        harness.run("journalctl", "-n", "50", check=False).stdout)
+        assert result.returncode == 0, f"{result}\n{journal()}"
 
     def main_pid(self):
         return int(self.systemctl("show", "-P", "MainPID", "paddock").stdout)
