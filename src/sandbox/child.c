@@ -87,11 +87,14 @@ static int limit_without_groups(const struct child_common *common,
 int child_set_limits(const struct child_common *common, const struct sandbox_limits *limits,
                      struct err *err)
 {
-    /* A core limit of 1 also keeps cores from the host's handler (core(5)); 0 would not. */
-    struct rlimit core = {1, 1};
+    /* A core limit of 1 also keeps cores from the host's handler (core(5)); 0 does not, but a user
+     * whose own is 0 cannot raise it. */
     struct rlimit files;
-    if (setrlimit(RLIMIT_CORE, &core) < 0 || getrlimit(RLIMIT_NOFILE, &files) < 0)
-        return err_errno(err, errno, "cannot set the limit of cores");
+    int result = limit(RLIMIT_CORE, 1, "cores", err);
+    if (result < 0)
+        return result;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        return err_errno(err, errno, "cannot read the limit of open files");
     if (files.rlim_max > NOFILE_HARD)
         files.rlim_max = NOFILE_HARD;
     files.rlim_cur = files.rlim_max < NOFILE_SOFT ? files.rlim_max : NOFILE_SOFT;

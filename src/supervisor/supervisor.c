@@ -34,6 +34,8 @@ static void supervisor_raise_limits(void)
         limit.rlim_cur = limit.rlim_max;
         setrlimit(RLIMIT_NOFILE, &limit);
     }
+    /* No core of ours, which holds secrets; 1 and not 0, so that root's children can have that. */
+    setrlimit(RLIMIT_CORE, &(struct rlimit){1, 1});
 }
 
 static int supervisor_open_host(struct supervisor *supervisor, struct err *err)

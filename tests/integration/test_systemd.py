@@ -135,3 +135,19 @@ def test_systemd_finds_nothing_wrong_with_the_units(folder, kind):
     # with these a sandbox cannot mount its /proc, or gains no namespace
     assert not re.search(r"^(Protect|Restrict|ProcSubset|NoNewPrivileges|PrivateUsers|SystemCall)", text,
                          re.M)
+
+
+def test_a_daemon_that_may_dump_no_core_starts_sandboxes(make_daemon):
+    """0 is what a unit with LimitCORE=0 has; 1 is what keeps cores from the host's handler too, where
+    root may raise it (CAP_SYS_RESOURCE)."""
+    may_raise = harness.run("prlimit", "--core=0:0", "prlimit", "--core=1:1", "true",
+                            check=False).returncode == 0
+    daemon = make_daemon(start=False)
+    outside = daemon.namespace
+    daemon.namespace = type("NoCore", (), {"argv": staticmethod(
+        lambda *command: outside.argv("prlimit", "--core=0:0", "--", *command))})
+    daemon.start()
+    sandbox = daemon.sandbox("no-core")
+    limits = sandbox.exec("/bin/cat", "/proc/self/limits")["stdout"]
+    assert re.search(rf"^Max core file size +{may_raise:d} +{may_raise:d} ", limits, re.M), limits
+    sandbox.remove()

@@ -284,6 +284,16 @@ def test_limits_without_control_groups(daemon, sandbox):
     assert refused and 50 < int(refused[1]) <= 60, bomb
 
 
+def test_a_user_who_may_dump_no_core_has_sandboxes(make_user_daemon):
+    daemon = make_user_daemon("single", start=False)
+    inner = daemon.namespace.argv
+    daemon.namespace.argv = lambda *command: inner("prlimit", "--core=0:0", "--", *command)
+    daemon.start()
+    limits = daemon.sandbox("no-core").exec("/bin/cat", "/proc/self/limits")["stdout"]
+    assert "Max core file size        0                    0 " in limits, limits
+    daemon.close()
+
+
 # --------------------------------------------------------------- what a row can and cannot
 
 
