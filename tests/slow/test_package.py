@@ -1,31 +1,20 @@
 """The Debian package: built, checked by lintian, then installed, run and purged on a bare machine."""
-import os
-import pathlib
 import shutil
 import subprocess
 
 import pytest
 
+import bare
 import harness
 
 # What lintian says that stays: whoever publishes the package puts in an address of their own.
 LINTIAN_KNOWN = ("bogus-mail-host",)
 
 
-def copy_tree(to):
-    """The files of the work tree that git knows."""
-    names = harness.run("git", "-C", harness.ROOT, "ls-files", "-coz",
-                        "--exclude-standard").stdout.decode().split("\0")
-    for name in filter(None, names):
-        if (harness.ROOT / name).exists():
-            (to / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(harness.ROOT / name, to / name, follow_symlinks=False)
-
-
 @pytest.fixture(scope="module")
 def package(folder):
     source = folder / "package/paddock"
-    copy_tree(source)
+    bare.copy_tree(source)
     built = subprocess.run(["dpkg-buildpackage", "-us", "-uc", "-b"], cwd=source, check=False,
                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert built.returncode == 0, built.stdout[-4000:].decode()
@@ -44,9 +33,4 @@ def test_the_package_is_installed_run_upgraded_and_purged_on_a_bare_machine(pack
     share = folder / "share"
     share.mkdir()
     shutil.copy(next(package.glob("paddock_*.deb")), share / "paddock.deb")
-    shutil.copy(pathlib.Path(__file__).with_name("package_inside.sh"), share)
-    inside = subprocess.run([harness.ROOT / "tools/fresh", "/bin/bash", "/share/package_inside.sh"],
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, timeout=900,
-                            env={**os.environ, "PADDOCK_FRESH_SHARE": str(share)})
-    text = inside.stdout.decode(errors="replace")
-    assert inside.returncode == 0 and text.endswith("\nall is well\n"), text[-6000:]
+    bare.run_on_a_bare_machine(share, "package_inside.sh")
