@@ -138,6 +138,11 @@ enum cli_color {
 };
 const char *cli_color(FILE *out, enum cli_color color);
 
+/* cmd_exec.c. The body of POST /sandboxes/NAME/exec: `count` arguments, in the folder cwd (NULL:
+ * the daemon's choice). Returns 0, or a negative errno when it does not fit `ret`. */
+int cli_exec_body(const char *const *argv, size_t count, const char *cwd, bool is_root,
+                  struct buf *ret);
+
 /* events.c: the agent's event lines in readable form. Pure: bytes in, text appended to `out`. */
 struct cli_events {
     struct buf line;  /* a line that is not whole yet */

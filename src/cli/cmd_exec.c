@@ -6,7 +6,8 @@
 #include "util/limits.h"
 #include "json/json.h"
 
-static int write_body(const struct cli *cli, struct buf *ret)
+int cli_exec_body(const char *const *argv, size_t count, const char *cwd, bool is_root,
+                  struct buf *ret)
 {
     struct json_writer *writer = json_writer_new(ret, false);
     if (!writer)
@@ -14,12 +15,12 @@ static int write_body(const struct cli *cli, struct buf *ret)
     json_write_object_begin(writer);
     json_write_key(writer, "argv");
     json_write_array_begin(writer);
-    for (size_t i = 1; i < cli->arg_count; i++)
-        json_write_string(writer, cli->args[i]);
+    for (size_t i = 0; i < count; i++)
+        json_write_string(writer, argv[i]);
     json_write_array_end(writer);
-    if (cli->values[OPTION_CWD])
-        json_write_pair_string(writer, "cwd", cli->values[OPTION_CWD]);
-    json_write_pair_string(writer, "user", cli->values[OPTION_ROOT] ? "root" : "agent");
+    if (cwd)
+        json_write_pair_string(writer, "cwd", cwd);
+    json_write_pair_string(writer, "user", is_root ? "root" : "agent");
     json_write_object_end(writer);
     return json_writer_end(writer);
 }
@@ -55,7 +56,8 @@ enum cli_exit cmd_exec(struct cli *cli, struct err *err)
     char path[128];
     cleanup_buf struct buf body = BUF_INIT(LIMIT_API_JSON_BYTES);
     cleanup_reply struct cli_reply reply = {0};
-    int result = write_body(cli, &body);
+    int result = cli_exec_body(cli->args + 1, cli->arg_count - 1, cli->values[OPTION_CWD],
+                               cli->values[OPTION_ROOT] != NULL, &body);
     if (result == -EMSGSIZE)
         return cli_fail(err, CLI_EXEC_FAILED, "the arguments are longer than %d bytes",
                         LIMIT_API_JSON_BYTES);

@@ -75,18 +75,7 @@ static int write_exec(const char *gateway, struct buf *ret)
                                 /* a gateway that sends nothing */
                                 "GIT_HTTP_LOW_SPEED_LIMIT=1", "GIT_HTTP_LOW_SPEED_TIME=20", "git",
                                 "-c", "http.followRedirects=false", "ls-remote", url};
-    struct json_writer *writer = json_writer_new(ret, false);
-    if (!writer)
-        return -ENOMEM;
-    json_write_object_begin(writer);
-    json_write_key(writer, "argv");
-    json_write_array_begin(writer);
-    for (size_t i = 0; i < ARRAY_LEN(argv); i++)
-        json_write_string(writer, argv[i]);
-    json_write_array_end(writer);
-    json_write_pair_string(writer, "cwd", "/tmp");
-    json_write_object_end(writer);
-    return json_writer_end(writer);
+    return cli_exec_body(argv, ARRAY_LEN(argv), "/tmp", false, ret);
 }
 
 /* What came of the request. */

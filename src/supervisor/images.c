@@ -106,11 +106,14 @@ static int images_open_parent(struct image_build *build, struct err *err)
     return result < 0 ? result : image_open(state_fd, build->from, err);
 }
 
-/* The new image's root, empty, as the sandboxes' root has it. */
-static int images_prepare(const struct image_build *build, struct err *err)
+/* The place of the job's report, and the new image's root, empty, as the sandboxes' root has it. */
+static int images_prepare(struct image_build *build, struct err *err)
 {
     static const struct sandbox_gift gift = {"", 0, false};
     struct supervisor *supervisor = build->supervisor;
+    build->report_fd = memfd_create("report", MFD_CLOEXEC);
+    if (build->report_fd < 0)
+        return err_errno(err, errno, "cannot make a memfd");
     cleanup_fd int root = image_build_prepare(supervisor->state_fd, build->info.name, err);
     int result = root < 0 ? root : sandbox_give(supervisor->host, root, &gift, 1, err);
     if (result == 0)
@@ -126,9 +129,6 @@ static int images_run(struct image_build *build, const struct buf *recipe,
     cleanup_fd int text = fd_sealed("recipe", recipe->data, recipe->len, err);
     if (text < 0)
         return text;
-    build->report_fd = memfd_create("report", MFD_CLOEXEC);
-    if (build->report_fd < 0)
-        return err_errno(err, errno, "cannot make a memfd");
     cleanup_fd int root = images_prepare(build, err);
     if (root < 0)
         return root;
@@ -310,9 +310,6 @@ static int images_start_import(struct image_build *build, const struct outputs *
                                int archive_fd, struct err *err)
 {
     struct supervisor *supervisor = build->supervisor;
-    build->report_fd = memfd_create("report", MFD_CLOEXEC);
-    if (build->report_fd < 0)
-        return err_errno(err, errno, "cannot make a memfd");
     cleanup_fd int root = images_prepare(build, err);
     if (root < 0)
         return root;
