@@ -36,7 +36,8 @@ static struct {
     uint64_t last;
     struct egress_reload waiting[LIMIT_POLICY_RELOADS];
     size_t count;
-    bool is_listed; /* the load whose policies are told has begun to tell them */
+    bool is_answered; /* this egress has taken or refused its first policy */
+    bool is_listed;   /* the load whose policies are told has begun to tell them */
 } egress_loads;
 
 static uint32_t egress_id(const struct supervisor *supervisor)
@@ -193,6 +194,17 @@ static void egress_answer_reload(struct supervisor *supervisor, uint64_t id, con
     }
 }
 
+/* Only when egress has judged its first policy: until then connections wait in the listeners'
+ * backlog, and the agent is not told that nothing may leave. */
+static void egress_attach_all(struct supervisor *supervisor)
+{
+    if (egress_loads.is_answered)
+        return;
+    egress_loads.is_answered = true;
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+        egress_attach(supervisor, sandbox);
+}
+
 static int egress_run(struct supervisor *supervisor, struct err *err)
 {
     int filter = sandbox_host_seccomp_fd(supervisor->host, SECCOMP_EGRESS);
@@ -211,9 +223,9 @@ static int egress_run(struct supervisor *supervisor, struct err *err)
         result = egress_tell_start(supervisor, err);
     if (result < 0)
         return result;
-    egress_load_policy(supervisor);
-    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
-        egress_attach(supervisor, sandbox);
+    egress_loads.is_answered = false;
+    if (!egress_send_policy(supervisor, NULL))
+        egress_attach_all(supervisor);
     return 0;
 }
 
@@ -339,6 +351,7 @@ static void egress_on_loaded(struct supervisor *supervisor, const struct ipc_mes
         supervisor->named_count = 0;
     egress_loads.is_listed = false;
     egress_note_policy(supervisor, body);
+    egress_attach_all(supervisor);
     egress_answer_reload(supervisor, message->header.id, body->ok ? NULL : IPC_TEXT(body->text));
 }
 
@@ -401,7 +414,7 @@ static void egress_name(const struct sandbox *sandbox, struct msg_sandbox_attach
 
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
 {
-    if (!sandbox->has_listeners)
+    if (!sandbox->has_listeners || !egress_loads.is_answered)
         return;
     struct msg_sandbox_attach body;
     egress_name(sandbox, &body);

@@ -145,6 +145,8 @@ void egress_load_policy(struct supervisor *supervisor);
 void egress_reload(struct supervisor *supervisor, struct reply reply);
 /* The sandbox is under its policy from its next request on. */
 void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox);
+/* Hands the listeners over; nothing when egress has no answer yet about its first policy, with
+ * which it gets those of all. */
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox);
 void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox);
 /* The first start of this daemon, and ca.crt is being made. */

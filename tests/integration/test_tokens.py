@@ -36,7 +36,8 @@ def call(daemon, method, path, token=None, body=None, host=None, address="127.0.
 def tcp(make_daemon):
     daemon = make_daemon(default_agent="sh", start=False)
     daemon.config["listen"] = [f"unix:{daemon.socket}", f"tcp:127.0.0.1:{PORT}", f"tcp:[::1]:{PORT}"]
-    return daemon.start()
+    yield daemon.start()
+    daemon.close()  # the port is for the next module's
 
 
 def make(daemon, **limits):

@@ -284,11 +284,12 @@ def test_limits_without_control_groups(daemon, sandbox):
     assert refused and 50 < int(refused[1]) <= 60, bomb
 
 
-def test_a_user_who_may_dump_no_core_has_sandboxes(make_user_daemon):
+def test_a_user_who_may_dump_no_core_has_sandboxes(make_user_daemon, image_tar):
     daemon = make_user_daemon("single", start=False)
     inner = daemon.namespace.argv
     daemon.namespace.argv = lambda *command: inner("prlimit", "--core=0:0", "--", *command)
     daemon.start()
+    daemon.cli("image", "import", "claude", image_tar, timeout=harness.patient(300))
     limits = daemon.sandbox("no-core").exec("/bin/cat", "/proc/self/limits")["stdout"]
     assert "Max core file size        0                    0 " in limits, limits
     daemon.close()
