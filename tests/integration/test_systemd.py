@@ -68,6 +68,8 @@ def unit_groups(daemon):
         unit.mkdir(parents=True)
     yield units
     for unit in reversed(units):
+        harness.wait_for(lambda unit=unit: not (unit / "cgroup.procs").read_text(), 10,
+                         f"the end of all in {unit.name}")
         unit.rmdir()
     slice_group.rmdir()
 
