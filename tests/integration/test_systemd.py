@@ -68,7 +68,7 @@ def unit_groups(daemon):
         unit.mkdir(parents=True)
     yield units
     for unit in reversed(units):
-        harness.wait_for(lambda unit=unit: not (unit / "cgroup.procs").read_text(), 10,
+        harness.wait_for(lambda unit=unit: "populated 0" in (unit / "cgroup.events").read_text(), 10,
                          f"the end of all in {unit.name}")
         unit.rmdir()
     slice_group.rmdir()
