@@ -112,20 +112,26 @@ static void call_write_text(struct json_writer *writer, const char *key, const s
     json_write_bytes(writer, buf_text(&clean), clean.len);
 }
 
+int call_write_result(struct buf *ret, int exit_code, const struct buf *out,
+                      const struct buf *errors)
+{
+    *ret = BUF_INIT(CALL_RUN_RESULT_BYTES);
+    struct json_writer *writer = json_writer_new(ret, false);
+    if (!writer)
+        return -ENOMEM;
+    json_write_object_begin(writer);
+    json_write_pair_integer(writer, "exitCode", exit_code);
+    call_write_text(writer, "stdout", out);
+    call_write_text(writer, "stderr", errors);
+    json_write_object_end(writer);
+    return json_writer_end(writer);
+}
+
 void call_run_result(struct api_call *call, int status, int exit_code, const struct buf *out,
                      const struct buf *errors)
 {
-    cleanup_buf struct buf json = BUF_INIT(CALL_RUN_RESULT_BYTES);
-    struct json_writer *writer = json_writer_new(&json, false);
-    int r = writer ? 0 : -ENOMEM;
-    if (writer) {
-        json_write_object_begin(writer);
-        json_write_pair_integer(writer, "exitCode", exit_code);
-        call_write_text(writer, "stdout", out);
-        call_write_text(writer, "stderr", errors);
-        json_write_object_end(writer);
-        r = json_writer_end(writer);
-    }
+    cleanup_buf struct buf json = {0};
+    int r = call_write_result(&json, exit_code, out, errors);
     if (r < 0)
         call_failed(call, "cannot write the result: %s", strerror(-r));
     else

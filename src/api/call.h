@@ -81,6 +81,10 @@ void call_status(struct api_call *call, const struct msg_status *status);
 /* {"exitCode","stdout","stderr"}; bytes that are not UTF-8 are replaced. */
 void call_run_result(struct api_call *call, int status, int exit_code, const struct buf *out,
                      const struct buf *errors);
+/* The same document alone, into *ret, which is made here and the caller's to free, whatever comes.
+ */
+int call_write_result(struct buf *ret, int exit_code, const struct buf *out,
+                      const struct buf *errors);
 /* {"state":"..."} */
 void call_state(struct api_call *call, int status, const char *state);
 bool call_stream_begin(struct api_call *call, const char *type);

@@ -76,7 +76,7 @@ bool request_url(const char *url, size_t len, struct buf *ret_url)
                        slash + 1) == 0;
 }
 
-static int request_clone_spec(const char *url, const char *ref, struct buf *ret_spec,
+static int request_clone_spec(const char *url, const char *ref, bool tells, struct buf *ret_spec,
                               struct err *err)
 {
     cleanup_free struct spec *spec = calloc(1, sizeof(*spec));
@@ -85,6 +85,8 @@ static int request_clone_spec(const char *url, const char *ref, struct buf *ret_
     static const char *const begin[] = {"git", "clone", "--depth", "1"};
     for (size_t i = 0; i < ARRAY_LEN(begin); i++)
         spec->argv[spec->argc++] = begin[i];
+    if (tells)
+        spec->argv[spec->argc++] = "--progress"; /* git tells it to terminals alone else */
     if (ref) {
         spec->argv[spec->argc++] = "--branch";
         spec->argv[spec->argc++] = ref;
@@ -98,7 +100,7 @@ static int request_clone_spec(const char *url, const char *ref, struct buf *ret_
     return spec_encode(spec, ret_spec, err);
 }
 
-int request_clone(const char *data, size_t len, struct buf *ret_spec, struct err *err)
+int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec, struct err *err)
 {
     cleanup_json struct json *json = NULL;
     cleanup_buf struct buf url = BUF_INIT(REQUEST_QUERY_BYTES);
@@ -115,7 +117,7 @@ int request_clone(const char *data, size_t len, struct buf *ret_spec, struct err
         return request_refuse(err,
                               "The ref must be a branch or tag: no hyphen in front, no control "
                               "characters, 255 bytes at most");
-    return request_clone_spec(buf_text(&url), json_text(ref), ret_spec, err);
+    return request_clone_spec(buf_text(&url), json_text(ref), tells, ret_spec, err);
 }
 
 static bool request_has_only(const struct json *json, const char *const *keys, size_t count)

@@ -14,8 +14,8 @@
 #include "util/buf.h"
 #include "util/err.h"
 
-/* {"url","ref"?} as the spec of git clone. */
-int request_clone(const char *data, size_t len, struct buf *ret_spec, struct err *err);
+/* {"url","ref"?} as the spec of git clone; `tells`: one that tells its progress. */
+int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec, struct err *err);
 
 /* Exactly https://github.com/OWNER/REPOSITORY, scheme and host in any case; ret_url is normalised.
  */

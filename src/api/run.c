@@ -149,6 +149,24 @@ void run_finish_tails(struct run *run)
     buf_append_string(errors, "\n");
 }
 
+void run_drop_overwritten(struct buf *text)
+{
+    size_t line = 0, kept = 0;
+    for (size_t i = 0; i < text->len; i++) {
+        char c = text->data[i];
+        bool is_last = i + 1 == text->len || text->data[i + 1] == '\n';
+        if (c == '\r' && !is_last) {
+            kept = line;
+            continue;
+        }
+        text->data[kept++] = c;
+        if (c == '\n')
+            line = kept;
+    }
+    if (text->data)
+        text->data[text->len = kept] = '\0';
+}
+
 int run_exit_code(const struct run *run)
 {
     switch ((enum task_end_kind)run->end.kind) {

@@ -52,6 +52,15 @@ int run_exit_code(const struct run *run);
 
 void run_resume(struct run *run);
 
+/* stream.c. Streams a piece of the answer; false: no more until run_resume. The first byte begins
+ * it; afterwards a failure can only be told by breaking off, or in the last line. */
+bool run_stream(struct run *run, const char *data, size_t len);
+/* Ends the streamed answer with this line, which has no end of its own yet. */
+void run_stream_last(struct run *run, const struct buf *line);
+
+/* Of each line what is left to see on a terminal: what stands behind the last return in it. */
+void run_drop_overwritten(struct buf *text);
+
 /* import.c. The body of an import that comes in pieces (as http_handler's on_body_data), and its
  * end. */
 bool import_piece(struct api_call *call, const char *data, size_t len);

@@ -7,8 +7,7 @@
 #include "util/cleanup.h"
 #include "util/utf8.h"
 
-/* Begins the answer with the first byte; afterwards a failure can only be told by breaking off. */
-static bool stream_data(struct run *run, const char *data, size_t len)
+bool run_stream(struct run *run, const char *data, size_t len)
 {
     struct api_call *call = run->call;
     if (!run->is_streaming && call->exchange)
@@ -24,7 +23,7 @@ static bool diff_data(struct run *run, int stream, const char *data, size_t len)
 {
     if (stream == RUN_STDERR)
         return run_keep_tail(run, stream, data, len);
-    return stream_data(run, data, len);
+    return run_stream(run, data, len);
 }
 
 static void diff_done(struct run *run)
@@ -68,7 +67,21 @@ void api_diff(struct api_call *call)
 static bool build_data(struct run *run, int stream, const char *data, size_t len)
 {
     (void)stream;
-    return stream_data(run, data, len);
+    return run_stream(run, data, len);
+}
+
+void run_stream_last(struct run *run, const struct buf *line)
+{
+    cleanup_buf struct buf out = BUF_INIT(line->len + 2);
+    const char *before = run->last_byte && run->last_byte != '\n' ? "\n" : "";
+    if (buf_appendf(&out, "%s%s\n", before, buf_text(line)) == 0)
+        run_stream(run, out.data, out.len);
+    if (run->is_streaming && out.len)
+        http_stream_end(run->call->exchange);
+    else if (run->is_streaming)
+        http_stream_abort(run->call->exchange);
+    else
+        call_failed(run->call, "out of memory");
 }
 
 /* The last line of the answer: {"exitCode":N} or {"exitCode":N,"error":"..."}. */
@@ -76,8 +89,6 @@ static int build_last_line(const struct run *run, struct buf *ret)
 {
     cleanup_buf struct buf reason = BUF_INIT(3 * sizeof(run->reason));
     utf8_append_lossy(&reason, run->reason, strlen(run->reason));
-    if (run->last_byte && run->last_byte != '\n')
-        buf_append_string(ret, "\n");
     struct json_writer *writer = json_writer_new(ret, false);
     if (!writer)
         return -ENOMEM;
@@ -86,8 +97,7 @@ static int build_last_line(const struct run *run, struct buf *ret)
     if (reason.len)
         json_write_pair_string(writer, "error", buf_text(&reason));
     json_write_object_end(writer);
-    int r = json_writer_end(writer);
-    return r == 0 ? buf_append_string(ret, "\n") : r;
+    return json_writer_end(writer);
 }
 
 static void build_done(struct run *run)
@@ -103,9 +113,7 @@ static void build_done(struct run *run)
             call_failed(call, "out of memory");
         return;
     }
-    stream_data(run, line.data, line.len);
-    if (run->is_streaming)
-        http_stream_end(call->exchange);
+    run_stream_last(run, &line);
 }
 
 void api_image_build(struct api_call *call)

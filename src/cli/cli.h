@@ -68,6 +68,7 @@ struct cli_request {
     int64_t upload_bytes; /* -1: not known */
     /* When set, gets the body of an answer of 2xx as it comes. */
     void (*stream)(void *ctx, const char *data, size_t len);
+    void (*on_time)(void *ctx); /* when set: called about each second */
     void *ctx;
     long timeout_ms; /* of the whole; 0: none */
 };

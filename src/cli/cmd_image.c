@@ -1,6 +1,8 @@
 /* paddock image build, ls, rm. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "cli/progress.h"
 #include "cli/table.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
@@ -11,10 +13,48 @@ struct build_log {
     FILE *out;
     struct buf line; /* begun, or held back */
     bool is_held;    /* whole: the next byte begins another */
+    struct cli_progress progress;
+    unsigned long step, steps; /* 0: not told yet */
 };
+
+/* Below the log: which step it is at, and since when the build goes on. */
+static void tell_step(struct build_log *log)
+{
+    char text[80];
+    long seconds = (long)cli_progress_seconds(&log->progress);
+    snprintf(text, sizeof(text), "step %lu of %lu, %ld:%02ld", log->step, log->steps, seconds / 60,
+             seconds % 60);
+    if (log->steps)
+        cli_progress_tell(&log->progress, text);
+}
+
+static void on_time(void *ctx)
+{
+    struct build_log *log = ctx;
+    /* not into a line that is only half there */
+    if (cli_progress_is_due(&log->progress) && !log->line.len)
+        tell_step(log);
+}
+
+/* "==> [2/4] ..." */
+static void read_step(struct build_log *log)
+{
+    static const char mark[] = "==> [";
+    char *end;
+    if (strncmp(buf_text(&log->line), mark, strlen(mark)) != 0)
+        return;
+    unsigned long step = strtoul(log->line.data + strlen(mark), &end, 10);
+    unsigned long steps = *end == '/' ? strtoul(end + 1, &end, 10) : 0;
+    if (*end != ']' || step > steps)
+        return;
+    log->step = step;
+    log->steps = steps;
+}
 
 static void flush_line(struct build_log *log)
 {
+    cli_progress_clear(&log->progress);
+    read_step(log);
     cli_write(log->out, buf_text(&log->line), log->line.len);
     buf_clear(&log->line);
     log->is_held = false;
@@ -38,6 +78,7 @@ static void on_log(void *ctx, const char *data, size_t len)
         len -= n;
     }
     fflush(log->out);
+    on_time(log);
 }
 
 static enum cli_exit tell_outcome(const struct cli *cli, struct build_log *log, struct err *err)
@@ -73,8 +114,11 @@ enum cli_exit cmd_image_build(struct cli *cli, struct err *err)
                                   .body = body,
                                   .body_len = strlen(body),
                                   .stream = on_log,
+                                  .on_time = on_time,
                                   .ctx = &log};
+    cli_progress_begin(&log.progress);
     enum cli_exit status = cli_ask(cli, &request, &reply, err);
+    cli_progress_clear(&log.progress);
     if (status == CLI_OK)
         status = tell_outcome(cli, &log, err);
     buf_free(&log.line);

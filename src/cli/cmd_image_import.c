@@ -1,41 +1,42 @@
 /* paddock image import. */
 #include <inttypes.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "cli/cli.h"
+#include "cli/progress.h"
 #include "cli/upload.h"
 #include "util/cleanup.h"
 #include "json/json.h"
 
 #define MIB (1024 * 1024)
 
-/* What is told on a terminal while an archive is sent. */
 struct sending {
     struct cli_upload *upload;
     int64_t sent;
-    struct timespec began, told;
+    bool is_sent;
+    struct cli_progress progress;
 };
-
-static double seconds_between(const struct timespec *from, const struct timespec *to)
-{
-    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) / 1e9;
-}
 
 static void tell_progress(struct sending *sending)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (!isatty(STDERR_FILENO) || seconds_between(&sending->told, &now) < 0.2)
-        return;
-    sending->told = now;
-    double rate = (double)sending->sent / (seconds_between(&sending->began, &now) + 0.001);
+    char text[160], left[40] = "";
+    double seconds = cli_progress_seconds(&sending->progress);
     int64_t size = cli_upload_size(sending->upload);
-    fprintf(stderr, "\r%" PRId64 " MiB sent, %.1f MiB/s", sending->sent / MIB, rate / MIB);
-    if (size >= 0)
-        fprintf(stderr, ", %.0f s left", (double)(size - sending->sent) / (rate + 1));
-    fputs("\033[K", stderr);
+    if (!cli_progress_is_due(&sending->progress))
+        return;
+    if (size > 0)
+        cli_progress_left((double)sending->sent / (double)size, seconds, left, sizeof(left));
+    snprintf(text, sizeof(text), "%" PRId64 " MiB sent, %.1f MiB/s%s", sending->sent / MIB,
+             (double)sending->sent / MIB / (seconds + 0.001), left);
+    cli_progress_tell(&sending->progress, text);
+}
+
+/* Everything is sent: it is unpacked now. */
+static void on_time(void *ctx)
+{
+    struct sending *sending = ctx;
+    if (sending->is_sent && cli_progress_is_due(&sending->progress))
+        cli_progress_tell(&sending->progress, "sent; the daemon unpacks the rest");
 }
 
 static ssize_t on_read(void *ctx, char *data, size_t max)
@@ -43,6 +44,7 @@ static ssize_t on_read(void *ctx, char *data, size_t max)
     struct sending *sending = ctx;
     ssize_t n = cli_upload_read(sending->upload, data, max);
     sending->sent += n > 0 ? n : 0;
+    sending->is_sent = n == 0;
     tell_progress(sending);
     return n;
 }
@@ -71,18 +73,17 @@ enum cli_exit cmd_image_import(struct cli *cli, struct err *err)
     if (cli_upload_open(cli->args[1], &upload, err) < 0)
         return CLI_FAILED;
     struct sending sending = {.upload = upload};
-    clock_gettime(CLOCK_MONOTONIC, &sending.began);
-    sending.told = sending.began;
+    cli_progress_begin(&sending.progress);
     snprintf(path, sizeof(path), "/images/%s", cli->args[0]);
     struct cli_request request = {.method = "PUT",
                                   .path = path,
                                   .content_type = "application/x-tar",
                                   .upload = on_read,
                                   .upload_bytes = cli_upload_size(upload),
+                                  .on_time = on_time,
                                   .ctx = &sending};
     enum cli_exit status = cli_ask(cli, &request, &reply, err);
-    if (isatty(STDERR_FILENO))
-        fputs("\r\033[K", stderr);
+    cli_progress_clear(&sending.progress);
     if (cli_upload_error(upload)->message[0])
         return cli_fail(err, CLI_FAILED, "%s", cli_upload_error(upload)->message);
     if (status == CLI_OK)

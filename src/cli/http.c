@@ -130,7 +130,10 @@ static size_t on_upload(char *data, size_t size, size_t count, void *ctx)
 
 static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl_off_t d)
 {
-    (void)ctx, (void)a, (void)b, (void)c, (void)d;
+    (void)a, (void)b, (void)c, (void)d;
+    const struct cli_request *request = ((struct transfer *)ctx)->request;
+    if (request->on_time)
+        request->on_time(request->ctx);
     return interrupted != 0;
 }
 
@@ -179,6 +182,7 @@ static void set_options(struct transfer *transfer, const struct target *target,
     curl_easy_setopt(curl, CURLOPT_WRITEDATA, transfer);
     curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
     curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
+    curl_easy_setopt(curl, CURLOPT_XFERINFODATA, transfer);
     bool is_post = strcmp(request->method, "POST") == 0;
     if (request->upload) {
         curl_easy_setopt(curl, CURLOPT_UPLOAD, 1L);

@@ -86,14 +86,27 @@ static int build_finish(const struct recipe *recipe, int64_t *ret_size_bytes, st
     return result < 0 ? result : build_measure(root, ret_size_bytes, err);
 }
 
+/* Which step of how many: a recipe has those that it needs, and that which finishes. */
+struct build_steps {
+    unsigned step, steps;
+};
+
+static struct build_steps build_count(const struct recipe *recipe)
+{
+    return (struct build_steps){.steps = (unsigned)(recipe->from != NULL) +
+                                         (recipe->suite != NULL) + (recipe->npm_count > 0) + 1};
+}
+
 /* Begins as a copy of another image. */
-static int build_begin(const char *name, const struct recipe *recipe, struct err *err)
+static int build_begin(const char *name, const struct recipe *recipe, struct build_steps *steps,
+                       struct err *err)
 {
     static const char *const argv[] = {"cp",       "-a", "--reflink=auto", "--", (BUILD_FROM "/."),
                                        BUILD_ROOT, NULL};
     if (!recipe->from)
         return 0;
-    build_say("image %s: a copy of the image %s", name, recipe->from);
+    build_say("[%u/%u] image %s: a copy of the image %s", ++steps->step, steps->steps, name,
+              recipe->from);
     if (recipe->npm_count && access(BUILD_FROM RECIPE_NPM_FOLDER, F_OK) == 0)
         return err_set(err, EEXIST,
                        "the image %s has npm packages already, and npm would take them away: name "
@@ -106,26 +119,40 @@ static int build_begin(const char *name, const struct recipe *recipe, struct err
     return build_run(argv, NULL, err);
 }
 
+static int build_packages(const char *name, const struct recipe *recipe, struct build_steps *steps,
+                          struct err *err)
+{
+    int result = 0;
+    if (recipe->suite) {
+        build_say("[%u/%u] image %s: %zu packages of Debian %s and what they need", ++steps->step,
+                  steps->steps, name, recipe->package_count, recipe->suite);
+        result = build_debian(recipe, err);
+    }
+    if (result == 0 && recipe->npm_count) {
+        build_say("[%u/%u] image %s: %zu packages of npm", ++steps->step, steps->steps, name,
+                  recipe->npm_count);
+        result = build_npm(recipe, err);
+    }
+    return result;
+}
+
 int build_image(const char *name, const struct recipe *recipe, struct err *err)
 {
+    struct build_steps steps = build_count(recipe);
+    int64_t size_bytes = 0;
     int result = build_check_tools(recipe, err);
     if (result < 0)
         return result;
     if (mkdir(BUILD_HOME, 0700) < 0 && errno != EEXIST)
         return err_errno(err, errno, "cannot make %s", BUILD_HOME);
-    result = build_begin(name, recipe, err);
-    if (result == 0 && recipe->suite) {
-        build_say("image %s: %zu packages of Debian %s and what they need", name,
-                  recipe->package_count, recipe->suite);
-        result = build_debian(recipe, err);
-    }
+    result = build_begin(name, recipe, &steps, err);
+    if (result == 0)
+        result = build_packages(name, recipe, &steps, err);
     if (result < 0)
         return result;
-    build_say("image %s: %zu packages of npm", name, recipe->npm_count);
-    int64_t size_bytes = 0;
-    result = build_npm(recipe, err);
-    if (result == 0)
-        result = build_finish(recipe, &size_bytes, err);
+    build_say("[%u/%u] image %s: cleaned, measured and written to the disk", ++steps.step,
+              steps.steps, name);
+    result = build_finish(recipe, &size_bytes, err);
     if (result == 0)
         result = build_report(size_bytes, err);
     if (result == 0)

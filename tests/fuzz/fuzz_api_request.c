@@ -56,7 +56,7 @@ static void read_one(int which, const char *data, size_t len)
     struct msg_diff diff;
     uint32_t user;
     struct err err;
-    if (which == 0 && request_clone(data, len, &spec, &err) == 0)
+    if (which == 0 && request_clone(data, len, len % 2, &spec, &err) == 0)
         check_spec(&spec, true);
     if (which == 1 && request_exec(data, len, &spec, &user, &err) == 0)
         check_spec(&spec, false);

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import threading
@@ -446,7 +447,7 @@ def test_a_mistyped_name_is_told_with_the_near_one(daemon):
     assert daemon.run("status", "zebra").stderr == b""
 
 
-def on_terminal(daemon, *arguments, **environment):
+def on_terminal(daemon, *arguments, status=0, **environment):
     master, slave = pty.openpty()
     process = subprocess.Popen([PADDOCK, "--url", f"unix:{daemon.socket}", *arguments],
                                stdout=slave, stderr=slave, env=environment)
@@ -456,8 +457,58 @@ def on_terminal(daemon, *arguments, **environment):
         while piece := os.read(master, 65536):
             seen += piece
     os.close(master)
-    assert process.wait(20) == 0, seen
+    assert process.wait(20) == status, seen
     return seen.replace(b"\r\n", b"\n")
+
+
+def test_a_clone_tells_its_progress_on_a_terminal_alone(daemon):
+    path, pause = "/sandboxes/a/repository", threading.Event()
+    threading.Timer(0.5, pause.set).start()
+    end = {"exitCode": 0, "stdout": "", "stderr": "Cloning...\n"}
+    daemon.on("POST", path + "?progress=1", (200, [
+        "Cloning...\nReceiving objects:  1% (1/100)\r", pause,
+        f"Receiving objects:  50% (50/100), 1.20 MiB | 600 KiB/s{EVIL}\r",
+        "Receiving objects: 100% (100/100), done.\n", json.dumps(end) + "\n"]))
+    seen = on_terminal(daemon, "clone", "a", "https://github.com/o/r", TERM="xterm").decode()
+    # what is left is reckoned from the beginning of this phase
+    assert re.search(r"\rReceiving objects:  50% \(50/100\), 1.20 MiB \| 600 KiB/s\\x1b\]0;owned\\x07", seen), seen
+    assert seen.endswith("\r\x1b[KCloning...\n") and "exitCode" not in seen
+    pause.clear()
+    threading.Timer(1, pause.set).start()
+    daemon.on("POST", path + "?progress=1", (200, [
+        "Resolving deltas:  1% (1/4)\r", pause, "Resolving deltas:  50% (2/4)\r",
+        json.dumps({**end, "exitCode": 128, "stderr": "fatal: no\n"}) + "\n"]))
+    seen = on_terminal(daemon, "clone", "a", "https://github.com/o/r", status=1).decode()
+    assert re.search(r"\rResolving deltas:  50% \(2/4\), [1-9]\d* s left\x1b\[K", seen), seen
+    assert "fatal: no\n" in seen and "git clone failed (exit 128)" in seen
+    daemon.on("POST", path + "?progress=1", (409, "A task is running"))
+    assert "a: A task is running" in on_terminal(daemon, "clone", "a", "https://github.com/o/r", status=1).decode()
+    daemon.asked.clear()
+    daemon.on("POST", path, (200, end))
+    assert daemon.run("clone", "a", "https://github.com/o/r").stderr == b"Cloning...\n"
+    assert [asked[1] for asked in daemon.asked] == [path]
+
+
+def test_a_build_tells_its_step_and_its_time_on_a_terminal_alone(daemon):
+    pause = threading.Event()
+    threading.Timer(1.5, pause.set).start()
+    log = ["==> [1/2] image a: 3 packages\nI: inst", pause, "alling\n", pause,
+           '==> [2/2] image a: last\n{"exitCode":0}\n']
+    daemon.on("POST", "/images", (200, log))
+    seen = on_terminal(daemon, "image", "build", "a", TERM="xterm").decode()
+    assert re.search(r"image a: 3 packages\n.*I: installing\n.*\rstep 1 of 2, 0:0[1-9]\x1b\[K", seen, re.S), seen
+    assert "exitCode" not in seen and seen.endswith("\r\x1b[K==> [2/2] image a: last\n"), seen
+    result = daemon.run("image", "build", "a")
+    assert result.stdout == b"==> [1/2] image a: 3 packages\nI: installing\n==> [2/2] image a: last\n"
+    assert result.stderr == b""
+
+
+def test_an_import_tells_its_rate_and_what_is_left_on_a_terminal_alone(daemon, tmp_path):
+    (tmp_path / "tar").write_bytes(bytes(64 << 20))
+    daemon.on("PUT", "/images/a", (201, {"sizeBytes": 0, "dropped": 0}))
+    seen = on_terminal(daemon, "image", "import", "a", tmp_path / "tar").decode()
+    assert re.search(r"\r\d+ MiB sent, \d+\.\d MiB/s(, \d+ s left)?\x1b\[K", seen), seen
+    assert daemon.run("image", "import", "a", tmp_path / "tar").stderr == b""
 
 
 def test_colours_are_for_terminals_alone(daemon):

@@ -7,6 +7,8 @@ import pytest
 
 import harness
 
+from harness import HELLO
+
 PROMPT = "Add a file NOTES.md with a one-sentence summary of this repository. Do not commit."
 DIFF = """diff --git a/NOTES.md b/NOTES.md
 new file mode 100644
@@ -49,6 +51,19 @@ def test_clone_task_poll_diff(daemon, sandbox, demo):
         assert call["headers"]["user-agent"].startswith("claude-cli/2.1.280 ")
         assert call["headers"]["cf-aig-authorization"].startswith("Bearer demo-")
         assert "x-api-key" not in call["headers"]
+
+
+def test_a_clone_tells_gits_progress_when_asked(sandbox):
+    answer = sandbox.daemon.post(f"{sandbox.path}/repository?progress=1", {"url": HELLO})
+    told, _, last = answer.text.rstrip("\n").rpartition("\n")
+    assert answer.status == 200 and "Receiving objects: 100%" in told and "\r" in told, told
+    end = json.loads(last)
+    assert end["exitCode"] == 0 and end["stderr"].startswith("Cloning into '/workspace/repo'...\n")
+    assert "\r" not in end["stderr"] and ", done.\n" in end["stderr"]
+    # an error of git is told in the last line too, after the status
+    answer = sandbox.daemon.post(f"{sandbox.path}/repository?progress=1", {"url": HELLO})
+    end = json.loads(answer.text.rstrip("\n").rpartition("\n")[2])
+    assert answer.status == 200 and end["exitCode"] == 128 and "already exists" in end["stderr"]
 
 
 def test_the_agent_is_an_ordinary_user_with_a_git_identity(sandbox):

@@ -102,6 +102,41 @@ static void test_a_clone_that_a_signal_ended_is_502(void)
     fake_stop();
 }
 
+/* What was overwritten on the way is streamed, and is not in the last line. */
+static void test_a_clone_streams_its_progress_when_asked(void)
+{
+    static const char first[] = "Cloning\nReceiving:  50% (1/2)\r";
+    static const char rest[] = "Receiving: 100% (2/2), done.\nfatal: no";
+    int pipes[2];
+    fake_start(false);
+    int fd = client_request("POST", "/sandboxes/a/repository?progress=1",
+                            "{\"url\":\"https://github.com/octocat/Hello-World\"}");
+    fake_expect(IPC_EXEC);
+    fake_started(pipes);
+    assert(fd_write_all(pipes[1], first, strlen(first)) == 0);
+    assert(strstr(client_until(fd, "50% (1/2)\r"), "HTTP/1.1 200 OK\r\n"));
+    assert(fd_write_all(pipes[1], rest, strlen(rest)) == 0);
+    client_until(fd, "fatal: no");
+    fake_ended(TASK_END_EXITED, 128, "");
+    const char *text = client_until(fd, NULL);
+    assert(strstr(text,
+                  "\n{\"exitCode\":128,\"stdout\":\"\",\"stderr\":\"Cloning\\nReceiving: 100% "
+                  "(2/2), done.\\nfatal: no\"}\n\r\n0\r\n\r\n"));
+    close(fd);
+    close(pipes[0]);
+    close(pipes[1]);
+
+    /* nothing was started: the answer is as it is without progress */
+    fd = client_request("POST", "/sandboxes/a/repository?progress=1",
+                        "{\"url\":\"https://github.com/octocat/Hello-World\"}");
+    fake_expect(IPC_EXEC);
+    fake_status(IPC_STATUS_CONFLICT, "no");
+    client_answer(fd, 409, "no");
+    client_answer(client_request("POST", "/sandboxes/a/repository?progress=2", "{}"), 400,
+                  "The query may be progress=1");
+    fake_stop();
+}
+
 static void test_exec_answers_at_the_end_of_the_program_not_of_its_pipes(void)
 {
     int pipes[2];
@@ -581,6 +616,7 @@ int main(void)
     test_a_prompt_of_128_kib_is_too_large_and_one_byte_less_arrives();
     test_a_clone_is_run_and_told();
     test_a_clone_that_a_signal_ended_is_502();
+    test_a_clone_streams_its_progress_when_asked();
     test_exec_answers_at_the_end_of_the_program_not_of_its_pipes();
     test_exec_keeps_the_last_mebibyte();
     test_what_could_not_be_started_says_why();

@@ -14,7 +14,7 @@ static int clone_of(const char *json, struct err *err)
 {
     static struct buf bytes = BUF_INIT(LIMIT_SPEC_BYTES);
     buf_clear(&bytes);
-    int r = request_clone(json, strlen(json), &bytes, err);
+    int r = request_clone(json, strlen(json), false, &bytes, err);
     if (r == 0)
         assert(spec_decode(bytes.data, bytes.len, &spec, NULL) == 0);
     return r;
