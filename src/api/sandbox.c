@@ -113,6 +113,11 @@ void api_sandbox_put(struct api_call *call)
         call_send(call, IPC_SANDBOX_PUT, &body, &fd, 1, on_put);
 }
 
+void api_agent_list(struct api_call *call)
+{
+    call_send(call, IPC_AGENT_LIST, NULL, NULL, 0, call_pass_document);
+}
+
 void api_policy_list(struct api_call *call)
 {
     call_send(call, IPC_POLICY_LIST, NULL, NULL, 0, call_pass_document);

@@ -194,6 +194,8 @@ static void offer_arguments(const struct cli *cli, const struct completion *comp
     case CLI_KIND_IMAGE:
     case CLI_KIND_RECIPE:
     case CLI_KIND_TOKEN:
+    case CLI_KIND_AGENT:
+    case CLI_KIND_POLICY:
         offer_names(cli, completion, verb->kind);
         return;
     }
@@ -209,6 +211,8 @@ enum cli_exit cmd_complete(struct cli *cli, struct err *err)
     bool wants_option = current(&completion)[0] == '-' && !completion.is_literal;
     if (completion.value_of && completion.value_of->kind == CLI_KIND_FILE)
         puts(":files");
+    else if (completion.value_of && completion.value_of->kind != CLI_KIND_TEXT)
+        offer_names(cli, &completion, completion.value_of->kind);
     else if (completion.value_of)
         offer_words(&completion, completion.value_of->words ? completion.value_of->words : "");
     else if (wants_option)

@@ -28,6 +28,12 @@ static bool find_place(enum cli_kind kind, struct names_place *ret)
     case CLI_KIND_TOKEN:
         *ret = (struct names_place){"/tokens", "tokens", "id", "token"};
         return true;
+    case CLI_KIND_AGENT:
+        *ret = (struct names_place){"/agents", "agents", "name", "agent"};
+        return true;
+    case CLI_KIND_POLICY:
+        *ret = (struct names_place){"/policies", "policies", "name", "policy"};
+        return true;
     case CLI_KIND_TEXT:
     case CLI_KIND_VERB:
     case CLI_KIND_FILE:

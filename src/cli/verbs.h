@@ -65,6 +65,8 @@ enum cli_kind {
     CLI_KIND_IMAGE,
     CLI_KIND_RECIPE, /* the name of a recipe: as a name, and images are offered */
     CLI_KIND_TOKEN,
+    CLI_KIND_AGENT,
+    CLI_KIND_POLICY,
     CLI_KIND_VERB,
     CLI_KIND_FILE, /* a path on this machine */
 };

@@ -308,6 +308,15 @@ static bool dispatch_trash_empty(struct supervisor *supervisor, struct reply rep
     return true;
 }
 
+static bool dispatch_agent_list(struct supervisor *supervisor, struct reply reply,
+                                struct ipc_message *message)
+{
+    struct err err = {0};
+    (void)message;
+    dispatch_document(supervisor, reply, document_agents(supervisor, &err), &err);
+    return true;
+}
+
 static bool dispatch_policy_list(struct supervisor *supervisor, struct reply reply,
                                  struct ipc_message *message)
 {
@@ -376,6 +385,7 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_SANDBOX_PRUNE] = dispatch_sandbox_remove,
         [IPC_DISK_USAGE] = dispatch_disk_usage,
         [IPC_TRASH_EMPTY] = dispatch_trash_empty,
+        [IPC_AGENT_LIST] = dispatch_agent_list,
         [IPC_POLICY_LIST] = dispatch_policy_list,
         [IPC_POLICY_RELOAD] = dispatch_policy_reload,
         [IPC_TOKEN_LIST] = dispatch_token_list,

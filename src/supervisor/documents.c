@@ -242,6 +242,17 @@ int document_policies(struct supervisor *supervisor, struct err *err)
     return document_make(document_fill_policies, supervisor, err);
 }
 
+static void document_fill_agents(struct json_writer *writer, const void *ctx)
+{
+    struct supervisor *const *supervisor = ctx;
+    agents_write(writer, *supervisor);
+}
+
+int document_agents(struct supervisor *supervisor, struct err *err)
+{
+    return document_make(document_fill_agents, &supervisor, err);
+}
+
 static void document_fill_tokens(struct json_writer *writer, const void *ctx)
 {
     tokens_write(writer, ctx, false);

@@ -3,12 +3,9 @@
  * limits. */
 #include "supervisor/settings.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "agent/agent.h"
 #include "supervisor/table.h"
@@ -130,23 +127,10 @@ static int settings_refuse_agent(const struct supervisor *supervisor, const char
                                  struct err *err)
 {
     struct settings_names names = {.near = {.word = agent}};
-    char known[64][LIMIT_NAME_BYTES + 1];
-    size_t count = 0;
-    int fd = supervisor->recipes_fd < 0
-                 ? -1
-                 : openat(supervisor->recipes_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    for (const struct dirent *entry; dir && count < ARRAY_LEN(known) && (entry = readdir(dir));) {
-        char path[sizeof(entry->d_name) + 16];
-        snprintf(path, sizeof(path), "%s/agent.json", entry->d_name);
-        if (!name_is_valid(entry->d_name, strlen(entry->d_name)) ||
-            faccessat(supervisor->recipes_fd, path, F_OK, 0) < 0)
-            continue;
-        snprintf(known[count], sizeof(known[count]), "%.63s", entry->d_name);
-        settings_offer(&names, known[count++]);
-    }
-    if (dir)
-        closedir(dir);
+    struct agents agents;
+    agents_list(supervisor, &agents);
+    for (size_t i = 0; i < agents.count; i++)
+        settings_offer(&names, agents.names[i]);
     return settings_refuse_name("agent", &names, "", err);
 }
 

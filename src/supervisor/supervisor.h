@@ -136,6 +136,15 @@ int state_make_common(struct supervisor *supervisor, struct err *err);
 int supervisor_read_agent(struct supervisor *supervisor, const char *name, struct agent **ret,
                           struct err *err);
 
+/* agents.c: the names of the agents that there are recipes of, sorted; the first 64. */
+struct agents {
+    char names[64][LIMIT_NAME_BYTES + 1];
+    size_t count;
+};
+void agents_list(const struct supervisor *supervisor, struct agents *ret);
+/* An array of them, each with its image, or with what is wrong with its recipe. */
+void agents_write(struct json_writer *writer, struct supervisor *supervisor);
+
 /* api.c */
 void api_start(struct supervisor *supervisor);
 /* egress.c */
@@ -163,6 +172,7 @@ int document_health(struct supervisor *supervisor, struct err *err);
 int document_sandboxes(struct supervisor *supervisor, const struct msg_sandbox_list *only,
                        struct err *err);
 int document_sandbox(const struct sandbox *sandbox, struct err *err);
+int document_agents(struct supervisor *supervisor, struct err *err);
 int document_policies(struct supervisor *supervisor, struct err *err);
 int document_tokens(struct supervisor *supervisor, struct err *err);
 /* `prefix`: of the sandboxes that may be told. */

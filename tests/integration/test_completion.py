@@ -24,6 +24,8 @@ def daemon(tmp_path):
         {"name": "agent-1", "state": "running"}, {"name": "agent-2", "state": "stopped"},
         {"name": "other", "state": "\x1b[31mred"}, {"name": "$(touch evil)", "state": "running"}])))
     daemon.on("GET", "/images", (200, json.dumps([{"name": "claude"}, {"name": "base"}])))
+    daemon.on("GET", "/agents", (200, json.dumps([{"name": "claude"}, {"name": "sh"}])))
+    daemon.on("GET", "/policies", (200, json.dumps([{"name": "default"}, {"name": "strict"}])))
     daemon.on("GET", "/tokens", (200, json.dumps({"tokens": [{"id": "abc1"}]})))
     yield daemon
     daemon.close()
@@ -55,6 +57,8 @@ def complete(daemon, *words):
     (["exec", "agent-1", "ls", "--"], []),
     (["diff", "--against", ""], ["index", "head"]),
     (["diff", "--against", "head", ""], ["agent-1", "agent-2", "other"]),
+    (["create", "new", "--agent", ""], ["claude", "sh"]),
+    (["set", "agent-1", "--policy", "st"], ["strict"]),
     (["--u"], ["--url"]),
     (["doctor", "--config", ""], [":files"]),
     (["policy", "check", ""], [":files"]),

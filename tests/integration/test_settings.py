@@ -2,6 +2,7 @@
 import json
 import os
 import pathlib
+import shutil
 
 import pytest
 
@@ -281,6 +282,25 @@ def test_the_command_line_creates_and_sets(box_daemon):
     refused = box_daemon.cli("create", "by-cli-2", "--agent", "hs", check=False)
     assert refused.returncode == 1 and b"did you mean sh?" in refused.stderr
     box_daemon.sandbox("by-cli").remove()
+
+
+def test_the_agents_are_listed_and_a_mistyped_one_or_policy_is_told_with_the_near_one(box_daemon):
+    bad = pathlib.Path(box_daemon.config["recipes_dir"], "bad")
+    bad.mkdir()
+    (bad / "agent.json").write_text("{")
+    try:
+        agents = box_daemon.get("/agents").json
+        assert [agent["name"] for agent in agents] == sorted(agent["name"] for agent in agents)
+        by_name = {agent.pop("name"): agent for agent in agents}
+        assert by_name["sh"]["image"] == "claude" and "base" not in by_name
+        assert [name for name, agent in by_name.items() if agent["default"]] == [box_daemon.config["default_agent"]]
+        assert "agent.json" in by_name["bad"]["error"] and "image" not in by_name["bad"]
+    finally:
+        shutil.rmtree(bad)
+    for option, wrong, near in (("--agent", "shh", "sh"), ("--policy", "clsoed", "closed")):
+        result = box_daemon.cli("create", "near", option, wrong, check=False)
+        assert result.returncode == 1 and f"did you mean {near}?" in result.stderr.decode()
+        assert near in box_daemon.cli("complete", "--", "create", "near", option, near[:1]).stdout.decode()
 
 
 def test_the_list_of_policies_tells_the_default_one(box_daemon):
