@@ -15,6 +15,7 @@
 #include "supervisor/spawn.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/places.h"
 
 #define MIB (1024 * 1024)
 #define TIGHT_MIB 2048
@@ -229,7 +230,8 @@ static int read_ca_dates(const struct doctor *doctor, int crt_fd, int64_t *ret_b
     const int fds[] = {crt_fd, write_end};
     struct spawn spawn = {.path = doctor->paths->egress,
                           .argv = argv,
-                          .id = geteuid() == 0 ? NOBODY : geteuid(),
+                          .id = NOBODY,
+                          .is_user = !places_is_host_root(),
                           .fds = fds,
                           .fd_count = ARRAY_LEN(fds)};
     struct sandbox_process process;

@@ -344,6 +344,18 @@ def test_the_row_is_said(daemon, row):
         assert line.startswith("warn") and "/etc/subuid" in line, line
 
 
+def test_the_doctor_finds_nothing_that_fails(daemon):
+    """It runs programs of ours as the daemon does: also as a user."""
+    argv = daemon.namespace.argv(daemon.programs / "paddockd", "--config",
+                                 daemon.folder / "config.json", "--doctor", "--json")
+    result = harness.run(*[str(part) for part in argv], check=False)
+    report = json.loads(result.stdout)
+    failed = [finding for finding in report["findings"] if finding["level"] == "fail"]
+    assert report["ok"] and not failed, failed
+    ca = [finding["text"] for finding in report["findings"] if finding["name"] == "ca"]
+    assert ca and ca[0].startswith("the CA is valid until"), ca
+
+
 def test_a_state_of_another_row_is_refused(make_user_daemon, users):
     daemon = make_user_daemon("subordinate")
     daemon.close()
