@@ -4,6 +4,9 @@ import gzip
 import hashlib
 import io
 import json
+import pathlib
+import re
+import subprocess
 import tarfile
 
 ARCH = {"x86_64": "amd64", "aarch64": "arm64"}[__import__("os").uname().machine]
@@ -139,6 +142,14 @@ def gnu_sparse(name, size):
     header[148:156] = b" " * 8
     header[148:156] = b"%06o\0 " % sum(header)
     return bytes(header)
+
+
+def shell_files(tar):
+    """The smallest that a program can run in: a shell and its libraries, at their own paths."""
+    libraries = subprocess.run(["ldd", "/bin/sh"], check=True, stdout=subprocess.PIPE).stdout.decode()
+    for path in sorted({"/bin/sh"} | set(re.findall(r"(/\S+) \(0x", libraries))):
+        tar.file(path.lstrip("/"), pathlib.Path(path).read_bytes(), mode=0o755)
+    return tar
 
 
 @contextlib.contextmanager

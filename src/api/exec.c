@@ -79,7 +79,7 @@ void api_exec(struct api_call *call)
     cleanup_buf struct buf spec = BUF_INIT(LIMIT_SPEC_BYTES);
     struct msg_exec body = {0};
     struct err err;
-    int r = request_exec(buf_text(json), json->len, &spec, &body.user, &err);
+    int r = request_exec(buf_text(json), json->len, &spec, &body, &err);
     if (exec_check(call, r, &err))
         exec_start(call, &ops, &spec, &body);
 }

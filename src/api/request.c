@@ -156,7 +156,7 @@ static bool request_user(const struct json *user, uint32_t *ret)
     return name && (*ret == EXEC_AS_ROOT || strcmp(name, "agent") == 0);
 }
 
-int request_exec(const char *data, size_t len, struct buf *ret_spec, uint32_t *ret_user,
+int request_exec(const char *data, size_t len, struct buf *ret_spec, struct msg_exec *ret,
                  struct err *err)
 {
     static const char *const keys[] = {"argv", "cwd", "user"};
@@ -176,9 +176,11 @@ int request_exec(const char *data, size_t len, struct buf *ret_spec, uint32_t *r
         !request_user(json_get(json, "user"), &user))
         return request_refuse(err, REQUEST_EXEC);
     int r = spec_encode(spec, ret_spec, err);
-    if (r == 0)
-        *ret_user = user;
-    return r;
+    if (r < 0)
+        return r;
+    ret->user = user;
+    ret->no_cwd = !cwd;
+    return 0;
 }
 
 int request_image(const char *data, size_t len, struct msg_image_name *ret, struct err *err)

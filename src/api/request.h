@@ -21,8 +21,8 @@ int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec
  */
 bool request_url(const char *url, size_t len, struct buf *ret_url);
 
-/* {"argv","cwd"?,"user"?} as a spec, and EXEC_AS_*. */
-int request_exec(const char *data, size_t len, struct buf *ret_spec, uint32_t *ret_user,
+/* {"argv","cwd"?,"user"?} as a spec; fills in user and no_cwd of *ret. */
+int request_exec(const char *data, size_t len, struct buf *ret_spec, struct msg_exec *ret,
                  struct err *err);
 
 /* {"name","rebuild"?} */

@@ -130,6 +130,7 @@ enum cli_exit cmd_image_ls(struct cli *cli, struct err *err)
     static const struct cli_column columns[] = {
         {"NAME", "name", CLI_COLUMN_TEXT},         {"SIZE", "sizeBytes", CLI_COLUMN_BYTES},
         {"BUILT (UTC)", "built", CLI_COLUMN_TIME}, {"STALE", "stale", CLI_COLUMN_TEXT},
+        {"ITS USER", "user", CLI_COLUMN_TEXT},     {"WORKDIR", "workdir", CLI_COLUMN_TEXT},
         {"USED BY", "usedBy", CLI_COLUMN_TEXT},
     };
     static const struct cli_listing listing = {

@@ -59,10 +59,14 @@ static void tell_image(const struct cli *cli, const struct buf *answer)
     if (json_parse(buf_text(answer), answer->len, JSON_STRICT, &json, NULL) < 0)
         return;
     int64_t dropped = json_integer(json_get(json, "dropped"));
+    const char *user = json_text(json_get(json, "user"));
     printf("image %s: %" PRId64 " MiB\n", cli->args[0],
            json_integer(json_get(json, "sizeBytes")) / MIB);
     if (dropped)
         printf("left out: %" PRId64 " device nodes, sockets and FIFOs\n", dropped);
+    if (user && user[0])
+        printf("its user %s is not used: programs in a sandbox run as agent (uid 1000) or root\n",
+               user);
 }
 
 enum cli_exit cmd_image_import(struct cli *cli, struct err *err)

@@ -48,10 +48,11 @@ void link_greet(uint64_t id); /* INIT_STATE, then what was kept */
 
 struct spawn_request {
     int spec_fd;
-    int prompt_fd;  /* -1: none */
-    int procs_fd;   /* cgroup.procs of its group; -1: none */
-    bool is_nested; /* it is in a pid namespace of its own (nest.c) */
-    uint32_t user;  /* EXEC_AS_* */
+    int prompt_fd;   /* -1: none */
+    int procs_fd;    /* cgroup.procs of its group; -1: none */
+    bool is_nested;  /* it is in a pid namespace of its own (nest.c) */
+    uint32_t user;   /* EXEC_AS_* */
+    const char *cwd; /* instead of the spec's, where its user can enter it; "" or NULL: none */
 };
 struct spawned {
     pid_t pid; /* leader of a session of its own */

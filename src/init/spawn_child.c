@@ -152,7 +152,8 @@ int spawn_run_child(void *argument)
     int report_fd = place_descriptors(plan);
     become_user(request->user, report_fd);
     umask(022);
-    if (chdir(plan->cwd) < 0)
+    bool is_elsewhere = request->cwd && request->cwd[0] && chdir(request->cwd) == 0;
+    if (!is_elsewhere && chdir(plan->cwd) < 0)
         fail(report_fd, errno, "cannot change to", plan->cwd);
     reset_signals();
     execute(plan->argv, plan->environment);

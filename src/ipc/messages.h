@@ -97,6 +97,7 @@ struct msg_exec {
     char name[MSG_NAME];
     uint32_t user;     /* EXEC_AS_* */
     uint32_t is_clone; /* on exit 0 the supervisor keeps the pack and marks the sandbox cloned */
+    uint32_t no_cwd;   /* the client named no folder: the image's own will do */
 };
 struct msg_run_started {
     uint32_t unused;
@@ -178,6 +179,7 @@ struct msg_init_task {
 struct msg_init_exec {
     uint64_t exec; /* number chosen by the supervisor; comes back in INIT_EXEC_ENDED */
     uint32_t user; /* EXEC_AS_* */
+    char cwd[LIMIT_IMAGE_PATH_BYTES + 1]; /* used when it can be entered, else the spec's; or "" */
 };
 struct msg_init_started {
     int32_t code; /* 0, or a positive errno with the reason in text */

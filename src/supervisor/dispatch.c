@@ -183,7 +183,8 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
                     .reply = reply,
                     .fd = spec,
                     .user = body->user,
-                    .is_clone = body->is_clone};
+                    .is_clone = body->is_clone,
+                    .no_cwd = body->no_cwd};
     table_submit(supervisor, name, &op);
     return true;
 }

@@ -155,15 +155,19 @@ static void document_add_image(void *ctx, const struct image_info *info)
 {
     const struct document_images *images = ctx;
     struct json_writer *writer = images->writer;
+    cleanup_free struct image_config *config = must_alloc(sizeof(*config));
+    int state_fd = images->supervisor->state_fd;
+    bool is_known = image_config_read(state_fd, info->name, config, NULL) == 0;
     json_write_object_begin(writer);
     json_write_pair_string(writer, "name", info->name);
     json_write_pair_string(writer, "digest", info->digest);
     json_write_pair_integer(writer, "built", info->built * 1000);
     json_write_pair_integer(writer, "sizeBytes", info->size_bytes);
     json_write_pair_bool(writer, "imported", info->is_imported);
-    json_write_pair_bool(
-        writer, "stale",
-        image_is_stale(images->supervisor->recipes_fd, images->supervisor->state_fd, info));
+    json_write_pair_bool(writer, "stale",
+                         image_is_stale(images->supervisor->recipes_fd, state_fd, info));
+    json_write_pair_string(writer, "user", is_known ? config->user : "");
+    json_write_pair_string(writer, "workdir", is_known ? config->workdir : "");
     json_write_pair_bool(writer, "default", strcmp(info->name, images->default_image) == 0);
     json_write_key(writer, "usedBy");
     json_write_array_begin(writer);

@@ -19,6 +19,7 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/log.h"
+#include "json/json.h"
 
 struct image_build {
     struct image_build *next;
@@ -252,9 +253,29 @@ void images_build(struct supervisor *supervisor, struct reply reply, const char 
 
 /* --------------------------------------------------------------------------------- imports */
 
+/* The answer's JSON; it fits, since the user has no character that JSON makes longer than two. */
+static int images_describe(const struct image_build *build, const struct image_report *report,
+                           struct buf *ret, struct err *err)
+{
+    struct json_writer *writer = json_writer_new(ret, false);
+    if (!writer)
+        return err_set(err, ENOMEM, "no memory for the answer");
+    json_write_object_begin(writer);
+    json_write_pair_string(writer, "name", build->info.name);
+    json_write_pair_string(writer, "digest", build->info.digest);
+    json_write_pair_integer(writer, "sizeBytes", report->size_bytes);
+    json_write_pair_integer(writer, "dropped", (int64_t)report->dropped);
+    json_write_pair_string(writer, "user", report->config.user);
+    json_write_object_end(writer);
+    int result = json_writer_end(writer);
+    if (result == 0)
+        result = buf_append_string(ret, "\n");
+    return result < 0 ? err_set(err, -result, "cannot write the answer") : 0;
+}
+
 /* Takes what the import found for the image, which is whole and in its place when this returns 0.
- * On success `text` is the answer's JSON. */
-static int images_take_import(struct image_build *build, char *text, size_t size, struct err *err)
+ * On success *ret is the answer's JSON. */
+static int images_take_import(struct image_build *build, struct buf *ret, struct err *err)
 {
     struct supervisor *supervisor = build->supervisor;
     cleanup_free struct image_report *report = must_alloc(sizeof(*report));
@@ -270,13 +291,10 @@ static int images_take_import(struct image_build *build, char *text, size_t size
     build->info.size_bytes = report->size_bytes;
     build->info.is_imported = true;
     memcpy(build->info.digest, report->digest, sizeof(build->info.digest));
-    result = image_build_commit(supervisor->state_fd, &build->info, &report->config, err);
-    if (result == 0)
-        snprintf(text, size,
-                 "{\"name\":\"%s\",\"digest\":\"%s\",\"sizeBytes\":%" PRId64 ",\"dropped\":%" PRIu64
-                 "}\n",
-                 build->info.name, build->info.digest, report->size_bytes, report->dropped);
-    return result;
+    result = images_describe(build, report, ret, err);
+    return result < 0
+               ? result
+               : image_build_commit(supervisor->state_fd, &build->info, &report->config, err);
 }
 
 static void images_on_imported(void *ctx, const struct task_end *end, const char *text)
@@ -285,23 +303,24 @@ static void images_on_imported(void *ctx, const struct task_end *end, const char
     struct supervisor *supervisor = build->supervisor;
     struct err err = {0};
     struct task_end told = *end;
-    char answer[512] = "";
+    cleanup_buf struct buf answer = BUF_INIT(MSG_TEXT - 1);
     int result = 0;
     if (end->kind == TASK_END_EXITED && end->code == SANDBOX_JAIL_SETUP_FAILED)
         result = -EIO; /* its own words are what api logs */
     else if (end->kind != TASK_END_EXITED || end->code != 0)
         err_set(&err, EIO, "%s", text);
     else
-        result = images_take_import(build, answer, sizeof(answer), &err);
+        result = images_take_import(build, &answer, &err);
     if (result < 0) {
         told.kind = result == -EINVAL ? TASK_END_EXITED : TASK_END_FAILED;
         told.code = result == -EINVAL ? 1 : -result;
     }
-    if (!answer[0])
+    bool is_ok = told.kind == TASK_END_EXITED && told.code == 0;
+    if (!is_ok)
         image_build_discard(supervisor->state_fd, build->info.name);
-    log_info("image %s: import %s%s%s", build->info.name, answer[0] ? "done" : "failed",
+    log_info("image %s: import %s%s%s", build->info.name, is_ok ? "done" : "failed",
              err.message[0] ? ": " : "", err.message);
-    runs_tell_end(supervisor, build->reply, &told, answer[0] ? answer : err.message);
+    runs_tell_end(supervisor, build->reply, &told, is_ok ? buf_text(&answer) : err.message);
     images_build_free(build);
     trash_empty(supervisor);
 }

@@ -152,11 +152,19 @@ static void instance_note_lease(struct sandbox *sandbox)
     snprintf(lease->boot_id, sizeof(lease->boot_id), "%s", instance->boot_id);
 }
 
+/* What the image says of its programs; its working directory is kept in the sandbox. */
+static int instance_image_config(struct sandbox *sandbox, struct image_config *ret, struct err *err)
+{
+    int result = image_config_read(sandbox->supervisor->state_fd, sandbox->meta.image, ret, err);
+    snprintf(sandbox->workdir, sizeof(sandbox->workdir), "%s", result < 0 ? "" : ret->workdir);
+    return result;
+}
+
 /* The image's environment with the sandbox's own. */
-static int instance_environment(const struct sandbox *sandbox, struct buf *ret, struct err *err)
+static int instance_environment(struct sandbox *sandbox, struct buf *ret, struct err *err)
 {
     cleanup_free struct image_config *image = must_alloc(sizeof(*image));
-    int result = image_config_read(sandbox->supervisor->state_fd, sandbox->meta.image, image, err);
+    int result = instance_image_config(sandbox, image, err);
     if (result < 0)
         return result;
     const struct buf list = {.data = image->env, .len = image->env_bytes};
@@ -261,6 +269,8 @@ int instance_adopt(struct sandbox *sandbox, struct err *err)
         ids_release(ids, lease->block);
         return result;
     }
+    cleanup_free struct image_config *image = must_alloc(sizeof(*image));
+    instance_image_config(sandbox, image, NULL); /* without it there is no working directory */
     sandbox->is_adopted = true;
     sandbox->next_number = instance_fresh_number();
     instance_watch(sandbox, LIMIT_ADOPT_MS);

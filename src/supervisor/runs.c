@@ -85,6 +85,8 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
     /* It runs in init's own group: nothing ends it but the end of the instance, and to join a group
      * of the v2 tree takes an RCU grace period. */
     struct msg_init_exec body = {.exec = number, .user = op->user};
+    if (op->no_cwd && !sandbox->meta.is_cloned && !sandbox->meta.is_cloning)
+        IPC_SET_TEXT(body.cwd, sandbox->workdir);
     channel_send(sandbox->init, IPC_INIT_EXEC, number, &body, &op->fd, 1);
     table_touch(sandbox);
 }

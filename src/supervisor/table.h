@@ -30,6 +30,7 @@ struct op {
     int fd; /* exec: the spec; task: the prompt; else -1 */
     uint32_t user;
     bool is_clone;
+    bool no_cwd;              /* exec: the client named no folder */
     bool is_only_stopped;     /* remove: not what is not stopped */
     struct settings_put *put; /* set: what; owned */
 };
@@ -64,6 +65,7 @@ struct sandbox {
 
     /* while not STOPPED */
     struct sandbox_instance instance;
+    char workdir[LIMIT_IMAGE_PATH_BYTES + 1]; /* of its image; or "" */
     struct channel *init;
     struct event *ended;  /* init's pidfd */
     struct event *expiry; /* while STOPPED: when it is to be removed */

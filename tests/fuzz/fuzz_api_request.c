@@ -11,15 +11,16 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-static void check_spec(const struct buf *bytes, bool is_clone)
+/* `options`: of a clone, the words before its ref: 5, or 6 with --progress; else 0. */
+static void check_spec(const struct buf *bytes, uint32_t options)
 {
     static struct spec spec;
     assert(spec_decode(bytes->data, bytes->len, &spec, NULL) == 0);
-    if (!is_clone)
+    if (!options)
         return;
     assert(strncmp(spec.argv[spec.argc - 2], "https://github.com/", 19) == 0);
     assert(strcmp(spec.argv[spec.argc - 3], "--") == 0);
-    for (uint32_t i = 5; i + 3 < spec.argc; i++)
+    for (uint32_t i = options; i + 3 < spec.argc; i++)
         assert(spec.argv[i][0] != '-');
 }
 
@@ -54,12 +55,12 @@ static void read_one(int which, const char *data, size_t len)
     struct msg_image_name image;
     struct request_log log;
     struct msg_diff diff;
-    uint32_t user;
+    struct msg_exec exec;
     struct err err;
     if (which == 0 && request_clone(data, len, len % 2, &spec, &err) == 0)
-        check_spec(&spec, true);
-    if (which == 1 && request_exec(data, len, &spec, &user, &err) == 0)
-        check_spec(&spec, false);
+        check_spec(&spec, 5 + len % 2);
+    if (which == 1 && request_exec(data, len, &spec, &exec, &err) == 0)
+        check_spec(&spec, 0);
     if (which == 2 && request_image(data, len, &image, &err) == 0)
         assert(image.name[0] && image.rebuild <= 1);
     if (which == 3 && request_log(data, len, &log, &err) == 0)

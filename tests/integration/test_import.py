@@ -14,7 +14,7 @@ import pytest
 
 import archives
 import harness
-from archives import Oci, Tar, docker_old, imported, root, rootfs
+from archives import Oci, Tar, docker_old, imported, root, rootfs, shell_files
 
 LAYER = root().file("usr/a", b"one").file("usr/b", b"two").done()
 
@@ -367,15 +367,16 @@ def test_a_sandbox_runs_on_an_imported_image(make_daemon, image_store, tmp_path)
     daemon = make_daemon(default_agent="again", agents={"again": recipe})
     layer = claude_tar(image_store, tmp_path).read_bytes()
     oci = Oci().image([layer], compress=bytes, Env=[
-        "PATH=/opt/own/bin:/usr/local/bin:/usr/bin:/bin", "OWN=x y", "SSL_CERT_FILE=/no", "LANG=C"])
+        "PATH=/opt/own/bin:/usr/local/bin:/usr/bin:/bin", "OWN=x y", "SSL_CERT_FILE=/no", "LANG=C"], WorkingDir="/usr/share")
     (tmp_path / "oci.tar").write_bytes(oci.done())
     (tmp_path / "claude.tar").unlink()
     daemon.cli("image", "import", "again", tmp_path / "oci.tar")
     sandbox = daemon.sandbox("imported")
+    assert sandbox.sh("pwd")["stdout"] == "/usr/share\n"
     assert sandbox.clone().status == 200
-    seen = sandbox.sh("echo $PATH; echo $OWN; echo $SSL_CERT_FILE; id -u; cat /etc/resolv.conf")
+    seen = sandbox.sh("pwd; echo $PATH; echo $OWN; echo $SSL_CERT_FILE; id -u; cat /etc/resolv.conf")
     assert seen["stdout"].splitlines() == [
-        "/opt/own/bin:/usr/local/bin:/usr/bin:/bin", "x y", "/etc/ssl/certs/ca-certificates.crt",
+        "/workspace", "/opt/own/bin:/usr/local/bin:/usr/bin:/bin", "x y", "/etc/ssl/certs/ca-certificates.crt",
         "1000", "nameserver 100.64.0.2"]
     end = sandbox.run_task("Add a file", 120)
     assert end["state"] == "succeeded", end
@@ -393,6 +394,43 @@ def test_a_sandbox_runs_on_an_imported_image(make_daemon, image_store, tmp_path)
     sandbox.remove()
     daemon.cli("image", "prune", "--yes")
     assert [image["name"] for image in daemon.get("/images").json] == ["again"], "the default's"
+
+
+def test_the_images_folder_is_where_a_program_begins_its_user_is_not_who_it_runs_as(make_daemon):
+    daemon = make_daemon(default_agent="own", agents={"own": {
+        "image": "own", "command": ["/bin/sh", "-c", "${PROMPT}"], "outcome": "exit-code"}})
+    layer = (shell_files(root()).folder("srv").folder("srv/app", uid=1001, gid=1002)
+             .folder("shut", mode=0o700).symlink("away", "/nowhere").done())
+
+    def begins(sandbox, **more):
+        return sandbox.exec("/bin/sh", "-c", "pwd; echo $OWN", **more)["stdout"].split()
+
+    def make(workdir, name):
+        image = Oci().image([layer], User="node", WorkingDir=workdir, Env=["OWN=yes"]).done()
+        answer = daemon.call("PUT", "/images/own", image)
+        assert answer.status == 201 and answer.json["user"] == "node"
+        return daemon.sandbox(name)
+
+    sandbox = make("/srv/app", "in-srv")
+    assert begins(sandbox) == ["/srv/app", "yes"] == begins(sandbox, user="root")
+    assert begins(sandbox, cwd="/etc") == ["/etc", "yes"]
+    status = "while read -r key value; do [ $key = Uid: ] && echo $value; done < /proc/self/status"
+    assert sandbox.exec("/bin/sh", "-c", status)["stdout"].split() == ["1000"] * 4
+    daemon.kill()
+    daemon.start()  # it is taken over
+    assert begins(sandbox) == ["/srv/app", "yes"]
+    for workdir, agent, root_user in (("/shut", "/workspace", "/shut"), ("/away", "/workspace", "/workspace"),
+                                      ("/none", "/workspace", "/workspace"), ("", "/workspace", "/workspace")):
+        other = make(workdir, "elsewhere")
+        assert begins(other)[0] == agent and begins(other, user="root")[0] == root_user, workdir
+        other.remove()
+    image = {image["name"]: image for image in daemon.get("/images").json}["own"]
+    assert (image["user"], image["workdir"]) == ("node", "")
+    listed = daemon.cli("image", "ls").stdout.decode()
+    assert "ITS USER" in listed and "WORKDIR" in listed and " node " in listed
+    said = daemon.cli("image", "import", "said", "-", input=Oci().image([layer], User="node").done())
+    assert b"its user node is not used: programs in a sandbox run as agent" in said.stdout
+    sandbox.remove()
 
 
 def test_a_dangling_resolv_conf_of_the_image_is_replaced(make_daemon, image_store, tmp_path):

@@ -6,7 +6,6 @@ import json
 import lzma
 import os
 import pathlib
-import re
 import tarfile
 
 import pytest
@@ -311,14 +310,6 @@ def test_passwd_of_the_image_is_not_that_of_the_host(sh_daemon):
     refused(sh_daemon, docker_old([fifo], User=name), "none of that name")
 
 
-def shell_files(tar):
-    """The smallest that a program can run in: a shell and its libraries, at their own paths."""
-    paths = {"/bin/sh"} | set(re.findall(r"(/\S+) \(0x", harness.run("ldd", "/bin/sh").stdout.decode()))
-    for path in sorted(paths):
-        tar.file(path.lstrip("/"), pathlib.Path(path).read_bytes(), mode=0o755)
-    return tar
-
-
 def test_folders_of_paddock_that_are_links_of_the_image_lead_nowhere(make_daemon):
     """What a start mounts and writes would follow them on the host, or over the sandbox's other files."""
     daemon = make_daemon(default_agent="links", agents={"links": {
@@ -326,7 +317,7 @@ def test_folders_of_paddock_that_are_links_of_the_image_lead_nowhere(make_daemon
     victim = daemon.folder / f"{MARK}-victim"
     victim.mkdir()
     (victim / "passwd").write_bytes(b"kept")
-    tar = shell_files(Tar())
+    tar = archives.shell_files(Tar())
     for name in ("workspace", "tmp", "home", "etc"):
         tar.symlink(name, str(victim))
     tar.symlink("proc", "/proc/1/root").symlink("dev", "../../../../dev")

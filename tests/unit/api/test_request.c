@@ -110,12 +110,12 @@ static void test_a_bad_clone_body_is_told_what_to_send(void)
     assert(clone_of("{\"url\":\"https://github.com/a/b\",\"ref\":\"a\\nb\"}", &err) == -EINVAL);
 }
 
-static int exec_of(const char *json, uint32_t *ret_user)
+static int exec_of(const char *json, struct msg_exec *ret)
 {
     static struct buf bytes = BUF_INIT(LIMIT_SPEC_BYTES);
     struct err err;
     buf_clear(&bytes);
-    int r = request_exec(json, strlen(json), &bytes, ret_user, &err);
+    int r = request_exec(json, strlen(json), &bytes, ret, &err);
     if (r == 0)
         assert(spec_decode(bytes.data, bytes.len, &spec, NULL) == 0);
     return r;
@@ -123,11 +123,11 @@ static int exec_of(const char *json, uint32_t *ret_user)
 
 static void test_exec_takes_what_is_documented_and_nothing_else(void)
 {
-    uint32_t user = 9;
-    assert(exec_of("{\"argv\":[\"ls\",\"\"]}", &user) == 0 && user == EXEC_AS_AGENT);
-    assert(spec.argc == 2 && strcmp(spec.cwd, "/workspace") == 0);
-    assert(exec_of("{\"argv\":[\"ls\"],\"cwd\":\"/\",\"user\":\"root\"}", &user) == 0);
-    assert(user == EXEC_AS_ROOT && strcmp(spec.cwd, "/") == 0);
+    struct msg_exec exec = {.user = 9};
+    assert(exec_of("{\"argv\":[\"ls\",\"\"]}", &exec) == 0 && exec.user == EXEC_AS_AGENT);
+    assert(exec.no_cwd && spec.argc == 2 && strcmp(spec.cwd, "/workspace") == 0);
+    assert(exec_of("{\"argv\":[\"ls\"],\"cwd\":\"/\",\"user\":\"root\"}", &exec) == 0);
+    assert(exec.user == EXEC_AS_ROOT && !exec.no_cwd && strcmp(spec.cwd, "/") == 0);
     static const char *const bad[] = {"",
                                       "{}",
                                       "{\"argv\":[]}",
@@ -141,7 +141,7 @@ static void test_exec_takes_what_is_documented_and_nothing_else(void)
                                       "{\"argv\":[\"a\\u0000b\"]}",
                                       "{\"argv\":[\"ls\"],\"more\":1}"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++)
-        assert(exec_of(bad[i], &user) == -EINVAL);
+        assert(exec_of(bad[i], &exec) == -EINVAL);
 }
 
 static void test_an_exec_over_the_limit_is_too_big(void)
@@ -152,8 +152,8 @@ static void test_an_exec_over_the_limit_is_too_big(void)
     memset(text, 'a', LIMIT_SPEC_BYTES);
     json.len += LIMIT_SPEC_BYTES;
     assert(buf_append_string(&json, "\"]}") == 0);
-    uint32_t user;
-    assert(exec_of(json.data, &user) == -EMSGSIZE);
+    struct msg_exec exec;
+    assert(exec_of(json.data, &exec) == -EMSGSIZE);
 }
 
 static void test_prompts(void)
