@@ -1,6 +1,7 @@
 /* The route that imports an image: its body goes, as it comes, into the pipe of a jail. Runs in
  * api, which reads none of it. Invariant: the supervisor is told IMAGE_WHOLE only when the client
  * sent its request to the end; a pipe that is closed without it is an archive that was cut. */
+#include <errno.h>
 #include <string.h>
 
 #include "api/run.h"
@@ -67,13 +68,15 @@ static void import_done(struct run *run)
         return;
     }
     run_finish_tails(run);
-    const struct buf *errors = &run->tails[RUN_STDERR];
-    size_t len =
-        errors->len && errors->data[errors->len - 1] == '\n' ? errors->len - 1 : errors->len;
-    if (run->end.kind == TASK_END_FAILED)
-        call_failed(call, "%s", buf_text(errors));
+    struct buf *errors = &run->tails[RUN_STDERR];
+    if (errors->len && errors->data[errors->len - 1] == '\n')
+        errors->data[--errors->len] = '\0';
+    if (run->end.kind != TASK_END_FAILED)
+        call_text(call, 400, buf_text(errors));
+    else if (run->end.code == ENOSPC || run->end.code == EDQUOT)
+        call_text(call, 503, buf_text(errors));
     else
-        call_answer(call, 400, "text/plain;charset=utf-8", buf_text(errors), len);
+        call_failed(call, "%s", buf_text(errors));
 }
 
 static void import_gone(struct run *run)

@@ -52,7 +52,7 @@ bool image_is_stale(int recipes_fd, int state_fd, const struct image_info *info)
  * the memfd that it got as descriptor 4. -EINVAL: nothing (sensible) was reported. */
 int image_build_report_read(int report_fd, int64_t *ret_size_bytes, struct err *err);
 
-/* What the jail's job import reports, checked. -EINVAL: it is not one. */
+/* What the jail's job import reports, checked. -EPROTO: it is not one. */
 int image_import_report_read(int report_fd, struct image_report *ret, struct err *err);
 
 /* A build, or an import, goes to images/.build-<name>/; committed by writing image.json there and

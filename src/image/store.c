@@ -300,7 +300,7 @@ int image_import_report_read(int report_fd, struct image_report *ret, struct err
     if (n != sizeof(*ret) || ret->digest[64] != '\0' ||
         strspn(ret->digest, "0123456789abcdef") != 64 || ret->size_bytes <= 0 ||
         !image_config_is_valid(&ret->config))
-        return err_set(err, EINVAL, "the import ended without a report");
+        return err_set(err, EPROTO, "the import ended without a report");
     return 0;
 }
 

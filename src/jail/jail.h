@@ -7,6 +7,17 @@
 
 #include "util/err.h"
 
+/* What the process exits with when a job failed. */
+enum jail_exit {
+    JAIL_EXIT_REFUSED =
+        1,                /* what it was given is not what it must be; whatever is not told apart */
+    JAIL_EXIT_FULL = 3,   /* the disk is full */
+    JAIL_EXIT_FAILED = 4, /* the machine failed: no memory, a disk that does not read or write */
+};
+
+/* The status for a negative errno of jail_run. */
+enum jail_exit jail_exit_of(int result);
+
 /* Runs argv[1] with the arguments that follow it. Negative errno on failure. */
 int jail_run(int argc, const char *const *argv, struct err *err);
 

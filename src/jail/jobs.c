@@ -118,6 +118,20 @@ static const struct {
 #undef JAIL_JOB
 };
 
+enum jail_exit jail_exit_of(int result)
+{
+    switch (-result) {
+    case ENOSPC:
+    case EDQUOT:
+        return JAIL_EXIT_FULL;
+    case ENOMEM:
+    case EIO:
+        return JAIL_EXIT_FAILED;
+    default:
+        return JAIL_EXIT_REFUSED;
+    }
+}
+
 int jail_run(int argc, const char *const *argv, struct err *err)
 {
     for (size_t i = 0; argc >= 2 && i < ARRAY_LEN(jobs); i++)

@@ -1,7 +1,7 @@
 /*
  * paddock-jail: one job over files that an agent wrote, `paddock-jail NAME ARGS...`; see
  * jail/jail.h. Hears nobody: its input is argv and the folders of its jail, its output stdout, its
- * exit code (0, or 1 with the reason as one line on stderr), and the folder /out.
+ * exit code (0, or enum jail_exit with the reason as one line on stderr), and the folder /out.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -17,9 +17,9 @@ int main(int argc, char **argv)
         fprintf(stderr, "cannot turn dumping off\n");
         return 1;
     }
-    if (jail_run(argc, (const char *const *)argv, &err) < 0) {
-        fprintf(stderr, "%s\n", err.message);
-        return 1;
-    }
-    return 0;
+    int result = jail_run(argc, (const char *const *)argv, &err);
+    if (result == 0)
+        return 0;
+    fprintf(stderr, "%s\n", err.message);
+    return (int)jail_exit_of(result);
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "image/image.h"
+#include "jail/jail.h"
 #include "sandbox/inside.h"
 #include "supervisor/jails.h"
 #include "supervisor/outputs.h"
@@ -297,24 +298,35 @@ static int images_take_import(struct image_build *build, struct buf *ret, struct
                : image_build_commit(supervisor->state_fd, &build->info, &report->config, err);
 }
 
+/* How the import ended, from the end of its jail. With `result` negative the archive is at fault
+ * (-EINVAL), or the machine. */
+static struct task_end images_judge(const struct task_end *end, int result)
+{
+    struct task_end told = *end;
+    if (end->kind == TASK_END_EXITED && end->code == JAIL_EXIT_FULL)
+        result = -ENOSPC;
+    else if (end->kind == TASK_END_EXITED &&
+             (end->code == SANDBOX_JAIL_SETUP_FAILED || end->code == JAIL_EXIT_FAILED))
+        result = -EIO; /* its own words are what api logs */
+    if (result < 0) {
+        told.kind = result == -EINVAL ? TASK_END_EXITED : TASK_END_FAILED;
+        told.code = result == -EINVAL ? JAIL_EXIT_REFUSED : -result;
+    }
+    return told;
+}
+
 static void images_on_imported(void *ctx, const struct task_end *end, const char *text)
 {
     struct image_build *build = ctx;
     struct supervisor *supervisor = build->supervisor;
     struct err err = {0};
-    struct task_end told = *end;
     cleanup_buf struct buf answer = BUF_INIT(MSG_TEXT - 1);
     int result = 0;
-    if (end->kind == TASK_END_EXITED && end->code == SANDBOX_JAIL_SETUP_FAILED)
-        result = -EIO; /* its own words are what api logs */
-    else if (end->kind != TASK_END_EXITED || end->code != 0)
-        err_set(&err, EIO, "%s", text);
-    else
+    if (end->kind == TASK_END_EXITED && end->code == 0)
         result = images_take_import(build, &answer, &err);
-    if (result < 0) {
-        told.kind = result == -EINVAL ? TASK_END_EXITED : TASK_END_FAILED;
-        told.code = result == -EINVAL ? 1 : -result;
-    }
+    else
+        err_set(&err, EIO, "%s", text); /* which is empty when the jail has said it itself */
+    struct task_end told = images_judge(end, result);
     bool is_ok = told.kind == TASK_END_EXITED && told.code == 0;
     if (!is_ok)
         image_build_discard(supervisor->state_fd, build->info.name);

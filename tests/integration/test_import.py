@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import shutil
 import socket
 import stat
 import subprocess
@@ -260,6 +261,56 @@ def test_the_body_may_be_chunked_and_asks_before_it_is_sent(sh_daemon):
         sock.sendall(b"0\r\n\r\n")
         assert sock.recv(1000).startswith(b"HTTP/1.1 201 ")
     assert sh_daemon.call("DELETE", "/images/chunked").status == 204
+
+
+@pytest.fixture
+def small_disk(folder, namespace):
+    """A daemon whose state is on a disk of 24 MiB that has no floor."""
+    here = folder / "small"
+    (here / "state").mkdir(parents=True, mode=0o700)
+    harness.run("mount", "-t", "tmpfs", "-o", "size=24m,nr_inodes=100000,mode=700", "none", here / "state")
+    daemon = harness.Daemon(here, namespace, {"policy": str(harness.ROOT / "policy/default.json"),
+                                              "floor": {"disk_mib": 0}})
+    yield daemon
+    daemon.stop()
+    harness.run("umount", here / "state")
+
+
+def test_a_disk_that_fills_is_not_the_archives_fault(small_disk):
+    small_disk.start()
+    large, fits_once = (gzip.compress(root().file("usr/a", bytes(mib << 20)).done(), 1) for mib in (30, 14))
+    no_space = "No space left on device"
+    for archive, files, reasons in ((large, 100000, ("cannot write the archive to the disk", no_space)),
+                                    (fits_once, 100000, ("cannot write a file", no_space)),
+                                    (LAYER, 600, ("it has no room for more files",))):
+        harness.run("mount", "-o", f"remount,nr_inodes={files}", small_disk.state)
+        answer = small_disk.call("PUT", "/images/full", archive)
+        assert answer.status == 503 and answer.headers["retry-after"], (answer.status, answer.text)
+        assert all(reason in answer.text for reason in reasons), answer.text
+        assert os.listdir(small_disk.state / "images") == []
+        harness.wait_for(lambda: not os.listdir(small_disk.state / "trash"), 30, "room again")
+    result = small_disk.cli("image", "import", "full", "-", input=LAYER, check=False)
+    assert result.returncode == 1 and b"it has no room for more files" in result.stderr, result
+    harness.run("mount", "-o", "remount,nr_inodes=100000", small_disk.state)
+    assert small_disk.call("PUT", "/images/full", LAYER).status == 201
+
+
+def test_a_jail_that_reports_nothing_is_not_the_clients_fault(folder, namespace):
+    """paddock-jail is a program that ends well and does nothing."""
+    here = folder / "no-report"
+    programs = here / "bin"
+    programs.mkdir(parents=True)
+    for name in ("paddockd", "paddock-api", "paddock-egress", "paddock-init", "paddock-image-build"):
+        shutil.copy(harness.BIN / name, programs / name)
+    shutil.copy("/bin/true", programs / "paddock-jail")
+    daemon = harness.Daemon(here, namespace, {"policy": str(harness.ROOT / "policy/default.json")})
+    daemon.paddockd = programs / "paddockd"
+    daemon.start()
+    answer = daemon.call("PUT", "/images/none", LAYER)
+    assert (answer.status, answer.text) == (500, "Sandbox request failed"), answer
+    assert "the import ended without a report" in daemon.errors()[-1]
+    assert daemon.get("/images").json == []
+    daemon.stop()
 
 
 # ------------------------------------------------------------------- peers, and the real thing

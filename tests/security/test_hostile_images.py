@@ -174,7 +174,7 @@ def test_folders_without_entries_count_and_end_at_the_floor(make_daemon):
     for number in range(800):
         tar.folder(f"{number}/" + "d/" * 126)
     answer = daemon.call("PUT", "/images/hostile", gzip.compress(tar.done(), 1), timeout=300)
-    assert answer.status == 400 and "is full" in answer.text, answer
+    assert answer.status == 503 and "is full" in answer.text, answer
     assert os.listdir(daemon.state / "images") == ["claude"]
 
 
