@@ -366,5 +366,8 @@ void task_watch(struct ipc_message *message)
         tell_watchers(); /* the supervisor has counted: some of them have gone */
     if (task.watcher_count == LIMIT_TASK_WATCHERS)
         return;
-    task.watchers[task.watcher_count++] = TAKE_FD(fd);
+    /* Its first byte at once: what was appended since it read the log, before it was known here,
+     * would else be told with the next append alone. */
+    if (write(fd, "", 1) == 1)
+        task.watchers[task.watcher_count++] = TAKE_FD(fd);
 }

@@ -233,12 +233,19 @@ def leftovers(daemon, word="leftover"):
     return mounts, groups, fds, folders, children
 
 
+def leftovers_at_rest(daemon, word="leftover"):
+    """As leftovers, once no job of an earlier end is under way."""
+    def at_rest():
+        found = leftovers(daemon, word)
+        return not os.listdir(daemon.state / "trash") and not found[-1] and found
+    return harness.wait_for(at_rest, 30, "the end of the jobs of earlier ends")
+
+
 def test_nothing_is_left_after_stop_and_remove(daemon_sh):
     warm = daemon_sh.sandbox("leftover-warm")
     warm.exec("/bin/true")
     warm.remove()
-    harness.wait_for(lambda: not os.listdir(daemon_sh.state / "trash"), 30, "empty trash")
-    before = leftovers(daemon_sh)
+    before = leftovers_at_rest(daemon_sh)
     for round_number in range(3):
         sandbox = daemon_sh.sandbox(f"leftover-{round_number}")
         sandbox.exec("/bin/true")
@@ -277,9 +284,8 @@ def test_nothing_is_left_after_a_failed_start(make_daemon):
     def fail():
         answer = daemon.post("/sandboxes/leftover-fails/exec", {"argv": ["/bin/true"]})
         assert answer.status == 503 and "paddock image build no-such-image" in answer.text, answer
-        harness.wait_for(lambda: not os.listdir(daemon.state / "trash"), 30, "empty trash")
     fail()
-    before = leftovers(daemon)
+    before = leftovers_at_rest(daemon)
     fail()
     harness.wait_for(lambda: leftovers(daemon) == before, 20, f"nothing left but {before}")
     assert daemon.get("/sandboxes/leftover-fails").status == 404
@@ -290,14 +296,14 @@ def test_a_start_that_fails_inside_leaves_nothing(make_daemon):
     sandbox = daemon.sandbox("leftover-broken")
     sandbox.exec("/bin/true")
     daemon.post(f"{sandbox.path}/stop")
-    before = leftovers(daemon)
+    before = leftovers_at_rest(daemon)
     workspace = daemon.state / "sandboxes/leftover-broken/workspace"
     workspace.rename(workspace.with_name("moved"))
     answer = daemon.post(f"{sandbox.path}/exec", {"argv": ["/bin/true"]})
     assert answer.status == 500 and answer.text == "Sandbox request failed"
     assert answer.headers["x-request-id"] in daemon.log()
     workspace.with_name("moved").rename(workspace)
-    assert leftovers(daemon) == before
+    harness.wait_for(lambda: leftovers(daemon) == before, 20, f"nothing left but {before}")
     assert sandbox.exec("/bin/echo", "again")["stdout"] == "again\n"
 
 
@@ -332,8 +338,7 @@ def test_fifty_at_once_and_one_name_fifty_times(daemon_sh):
 
     def is_quiet():
         return not os.listdir(daemon_sh.state / "trash")
-    harness.wait_for(is_quiet, 30, "empty trash")
-    before = leftovers(daemon_sh, daemon_sh.cgroup_name() + "/")
+    before = leftovers_at_rest(daemon_sh, daemon_sh.cgroup_name() + "/")
 
     def one(name):
         results.append(daemon_sh.sandbox(name).exec("/bin/cat", "/proc/sys/kernel/random/boot_id"))

@@ -249,6 +249,9 @@ static void test_a_watcher_hears_appends_and_the_end(void)
     assert(pipe2(fds, O_CLOEXEC) == 0);
     assert(ipc_send(rig.instance.socket, IPC_INIT_TASK_WATCH, 0, NULL, &fds[1], 1, NULL) == 0);
     close(fds[1]);
+    /* one at once: for what was appended before init knew of the watcher */
+    struct pollfd first = {.fd = fds[0], .events = POLLIN};
+    assert(poll(&first, 1, 10000) == 1 && read(fds[0], bytes, sizeof(bytes)) == 1);
     struct msg_init_grace grace = {.grace_ms = 200};
     assert(ipc_send(rig.instance.socket, IPC_INIT_TASK_CANCEL, 6, &grace, NULL, 0, NULL) == 0);
     rig_receive(&rig, IPC_STATUS, &message);

@@ -164,10 +164,12 @@ static bool exists(const char *name, const char *rest)
     return fstatat(t.supervisor.state_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/* What it points to lives until the next one is read. */
 static struct meta read_meta(const char *name)
 {
-    struct meta meta;
+    static struct meta meta;
     struct err err = {0};
+    settings_free(&meta.settings);
     cleanup_fd int folder =
         openat(t.supervisor.sandboxes_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert(folder >= 0 && meta_read(folder, name, &meta, &err) == 0);
