@@ -107,11 +107,6 @@ static int build_begin(const char *name, const struct recipe *recipe, struct bui
         return 0;
     build_say("[%u/%u] image %s: a copy of the image %s", ++steps->step, steps->steps, name,
               recipe->from);
-    if (recipe->npm_count && access(BUILD_FROM RECIPE_NPM_FOLDER, F_OK) == 0)
-        return err_set(err, EEXIST,
-                       "the image %s has npm packages already, and npm would take them away: name "
-                       "all of them in one recipe",
-                       recipe->from);
     if (recipe->suite && access(BUILD_FROM "/var/lib/dpkg/status", F_OK) < 0)
         return err_set(err, ENOENT,
                        "the image %s is not of Debian: no Debian packages can be installed on it",

@@ -45,6 +45,9 @@ int build_npm(const struct recipe *recipe, struct err *err);
 /* Part of build_npm: removes packages whose package.json says that they are for another C library.
  */
 int build_npm_prune(int modules_fd, struct err *err);
+/* Part of build_npm: a package.json that needs every package of node_modules in the version that it
+ * has. */
+int build_npm_keep(int modules_fd, struct buf *ret, struct err *err);
 /* Is the package that this package.json describes for glibc, or for any? Pure. */
 bool build_npm_fits(const char *package_json, size_t len);
 int build_furnish(int root_fd, const struct recipe *recipe, struct err *err);

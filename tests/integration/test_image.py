@@ -174,7 +174,11 @@ def builder(folder, image_store):
     for name, recipe in {
             "child": {"from": "claude", "debian": {"suite": "bookworm", "packages": ["make"]},
                       "links": {"/usr/local/bin/own-make": "/usr/bin/make"}},
-            "orphan": {"from": "nowhere"}, "self": {"from": "claude", "npm": ["left-pad@1.3.0"]},
+            "orphan": {"from": "nowhere"},
+            "more": {"from": "claude", "npm": ["is-odd@3.0.1"]},
+            "most": {"from": "more", "npm": ["is-even@1.0.0"]},
+            "directed": {"from": "directing", "npm": ["left-pad@1.3.0"]},
+            "linked": {"from": "linking", "npm": ["left-pad@1.3.0"]},
             "foreign": {"from": "imported", "debian": {"suite": "bookworm", "packages": ["make"]}},
             "copy": {"from": "imported"}}.items():
         (recipes / name).mkdir()
@@ -220,16 +224,108 @@ def test_an_image_is_stale_when_that_below_it_was_made_again(builder):
     assert b"yes" in builder.cli("image", "ls").stdout
 
 
+def version_of(modules, package):
+    return json.loads((modules / package / "package.json").read_text())["version"]
+
+
+@pytest.mark.slow
+@pytest.mark.registries
+def test_npm_packages_are_added_to_those_that_are_there(builder):
+    """And nothing that the image below says of where they come from counts."""
+    for name in ("more", "most"):
+        result = builder.cli("image", "build", name, check=False, timeout=600)
+        assert result.returncode == 0, (result.stdout[-3000:], result.stderr)
+    modules = builder.state / "images/most/rootfs" / NPM
+    assert version_of(modules, "is-odd") == "3.0.1" and version_of(modules, "is-number") == "6.0.0"
+    assert version_of(modules, "is-even/node_modules/is-odd") == "0.1.2", "which is-even needs"
+    link = os.readlink(builder.state / "images/most/rootfs/usr/local/bin/claude")
+    assert (builder.state / "images/most/rootfs" / link.lstrip("/")).exists()
+    here = pathlib.Path("@anthropic-ai")
+    below = builder.state / "images/claude/rootfs" / NPM
+    assert sorted(os.listdir(modules / here)) == sorted(os.listdir(below / here))
+    assert version_of(modules, here / "claude-code") == version_of(below, here / "claude-code")
+    for name in ("package.json", "package-lock.json", "node_modules/.package-lock.json"):
+        assert not (modules.parent / name).exists(), name
+
+
+@pytest.mark.registries
+def test_an_image_does_not_direct_npm(builder):
+    import archives
+    nowhere = "registry=http://127.0.0.1:9/\n"
+    npm = archives.root().folder("opt").folder("opt/npm").file("opt/npm/.npmrc", nowhere.encode())
+    npm.file("opt/npm/package.json", json.dumps({"dependencies": {"none": nowhere[9:]}}).encode())
+    npm.file("opt/npm/npm-shrinkwrap.json", b"{")
+    linking = archives.root().folder("opt").symlink("opt/npm", "/tmp")
+    for name, archive in (("directing", npm), ("linking", linking)):
+        assert builder.call("PUT", f"/images/{name}", archive.done()).status == 201
+    result = builder.cli("image", "build", "directed", check=False, timeout=300)
+    assert result.returncode == 0, (result.stdout[-3000:], result.stderr)
+    modules = builder.state / "images/directed/rootfs" / NPM
+    assert os.listdir(modules) == ["left-pad"] and os.listdir(modules.parent) == ["node_modules"]
+    result = builder.cli("image", "build", "linked", check=False, timeout=300)
+    assert result.returncode == 1 and b"cannot open opt/npm" in result.stdout, result
+    assert "linked" not in built(builder)
+
+
 def test_what_cannot_be_built_on(builder):
     import archives
     layer = archives.root().file("usr/a", b"one").done()
     archive = archives.Oci().image([layer], Env=["A=B"]).done()
     assert builder.call("PUT", "/images/imported", archive).status == 201
-    for name, reason in (("orphan", b"paddock image build nowhere"), ("self", b"in one recipe"),
-                         ("foreign", b"is not of Debian")):
+    for name, reason in (("orphan", b"paddock image build nowhere"), ("foreign", b"is not of Debian")):
         result = builder.cli("image", "build", name, check=False)
         assert result.returncode == 1 and reason in result.stdout + result.stderr, (name, result)
         assert name not in built(builder)
     assert builder.cli("image", "build", "copy", check=False).returncode == 0
     info = json.loads((builder.state / "images/copy/image.json").read_text())
     assert info["env"] == ["A=B"] and not built(builder)["copy"]["imported"]
+
+
+HELLO = r"""
+#include <math.h>
+#include <stdio.h>
+int main(void) { printf("%.3f from C\n", sqrt(2.0)); return 0; }
+"""
+PYTHON = """
+import json, sqlite3, ssl, subprocess
+assert len(ssl.create_default_context().get_ca_certs()) > 0
+print(json.dumps({"root": sqlite3.connect(":memory:").execute("select 7 * 6").fetchone()[0]}))
+print(subprocess.run(["./hello"], stdout=subprocess.PIPE, check=True).stdout.decode(), end="")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.registries
+def test_the_shipped_recipes_build_and_a_team_works_in_its_toolchain(folder, image_store, make_daemon):
+    builder = harness.Daemon(folder / "shipped", HostNetwork(), {
+        "recipes_dir": str(harness.ROOT / "images"), "policy": str(harness.ROOT / "policy/default.json")},
+        image_store=image_store).start()
+    try:
+        for name in sorted(os.listdir(harness.ROOT / "images")):
+            result = builder.cli("image", "build", name, check=False, timeout=900)
+            assert result.returncode == 0, (name, result.stdout[-3000:], result.stderr)
+        assert not any(image["stale"] for image in builder.get("/images").json)
+    finally:
+        builder.stop()
+    agent = {"command": ["/bin/bash", "-c", "${PROMPT}"], "outcome": "exit-code"}
+    daemon = make_daemon(start=False, default_agent="team", agents={
+        "team": {"image": "toolchain-c-python", **agent}, "bare": {"image": "base", **agent}})
+    for name in ("base", "toolchain-c-python"):
+        harness.run("cp", "-al", builder.state / "images" / name, daemon.state / "images" / name)
+    daemon.start()
+    team = daemon.sandbox("team")
+    assert team.clone().status == 200
+    end = team.run_task(f"cat > hello.c <<'E'\n{HELLO}E\ncat > work.py <<'E'\n{PYTHON}E\n"
+                        "printf 'hello: hello.c\\n\\tgcc -O2 -Wall -Werror -o $@ $< -lm\\n' > Makefile\n"
+                        "make -s && python3 -m venv /tmp/venv && /tmp/venv/bin/python work.py && claude --version",
+                        harness.patient(120))
+    assert end["state"] == "succeeded", end
+    assert end["result"].splitlines()[:2] == ['{"root": 42}', "1.414 from C"], end
+    assert "+int main(void)" in team.diff().text
+    team.remove()
+    assert daemon.call("PUT", "/sandboxes/bare", {"agent": "bare"}).status == 201
+    bare = daemon.sandbox("bare")
+    assert bare.clone().status == 200
+    assert bare.run_task("cd /workspace/repo && git log --oneline | wc -l && rg -c Hello README; ! command -v gcc")[
+        "state"] == "succeeded"
+    bare.remove()

@@ -164,6 +164,21 @@ static void test_packages_of_another_libc_go(void)
     assert(!exists("modules/@a/x-musl") && !exists("modules/z-musl"));
 }
 
+static void test_what_is_installed_is_kept(void)
+{
+    make("kept/@a/x/package.json", "{\"version\": \"1.2.3\", \"name\": \"other\"}");
+    make("kept/y/package.json", "{}");
+    make("kept/y/node_modules/z/package.json", "{\"version\": \"1.0.0\"}");
+    make("kept/.bin/package.json", "{\"version\": \"1.0.0\"}");
+    cleanup_fd int modules = openat(root, "kept", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    cleanup_buf struct buf text = BUF_INIT(4096);
+    assert(build_npm_keep(modules, &text, NULL) == 0);
+    bool is_first = strstr(buf_text(&text), "{\"@a/x\":");
+    assert(strcmp(buf_text(&text),
+                  is_first ? "{\"dependencies\":{\"@a/x\":\"1.2.3\",\"y\":\"*\"}}"
+                           : "{\"dependencies\":{\"y\":\"*\",\"@a/x\":\"1.2.3\"}}") == 0);
+}
+
 static void test_links_need_a_program_inside(void)
 {
     struct recipe_link link = {"/usr/local/bin/claude", (char[]){"/opt/npm/claude"}};
@@ -201,6 +216,7 @@ int main(void)
     root = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     test_scrub();
     test_packages_of_another_libc_go();
+    test_what_is_installed_is_kept();
     if (geteuid() == 0) /* it gives files away */
         test_links_need_a_program_inside();
     execlp("rm", "rm", "-rf", "--", folder, (char *)NULL);
