@@ -57,10 +57,22 @@ static const char *get_variable(const char *name)
     return getenv(name);
 }
 
+/* There is such a file, and nobody else can have put it there. */
+static bool is_ours(const char *path)
+{
+    char folder[PLACES_MAX];
+    struct stat st;
+    snprintf(folder, sizeof(folder), "%s", path);
+    char *slash = strrchr(folder, '/');
+    if (!slash)
+        return false;
+    *slash = '\0';
+    return places_is_own_folder(folder) && stat(path, &st) == 0;
+}
+
 /* The socket of this user's own daemon, when there is one; else the machine's. */
 static void default_socket(char *ret, size_t size)
 {
-    struct stat st;
     struct places places;
     snprintf(ret, size, "%s", DEFAULT_SOCKET);
     if (places_is_host_root())
@@ -68,7 +80,7 @@ static void default_socket(char *ret, size_t size)
     places_find(true, get_variable, &places);
     const char *const candidates[] = {places.socket, places.fallback};
     for (size_t i = 0; i < ARRAY_LEN(candidates); i++)
-        if (candidates[i][0] && strlen(candidates[i]) < size && stat(candidates[i], &st) == 0) {
+        if (strlen(candidates[i]) < size && is_ours(candidates[i])) {
             snprintf(ret, size, "%s", candidates[i]);
             return;
         }
@@ -207,6 +219,7 @@ static enum cli_exit explain(const struct transfer *transfer, const struct targe
     long os_errno = 0;
     curl_easy_getinfo(transfer->curl, CURLINFO_OS_ERRNO, &os_errno);
     const char *where = target->socket[0] ? target->socket : target->url;
+    bool is_root = places_is_host_root();
     if (interrupted)
         return CLI_INTERRUPTED;
     if (transfer->is_too_long)
@@ -218,12 +231,14 @@ static enum cli_exit explain(const struct transfer *transfer, const struct targe
     if (os_errno == EACCES || os_errno == EPERM)
         return cli_fail(err, CLI_UNREACHABLE,
                         "no permission to talk to the daemon at %.300s: run as its user, or have "
-                        "the socket's mode or group changed",
-                        where);
+                        "the socket's mode or group changed%s",
+                        where, is_root ? "" : ", or start one of your own with `paddockd`");
     return cli_fail(err, CLI_UNREACHABLE,
-                    "no daemon at %.300s%s%s: start it with `paddockd --config FILE` (as root), or "
-                    "tell where it listens with --url or PADDOCK_URL",
-                    where, os_errno ? ": " : "", os_errno ? strerror((int)os_errno) : "");
+                    "no daemon at %.300s%s%s: start %s, or tell where it listens with --url or "
+                    "PADDOCK_URL",
+                    where, os_errno ? ": " : "", os_errno ? strerror((int)os_errno) : "",
+                    is_root ? "it with `paddockd --config FILE`"
+                            : "one of your own with `paddockd`, or the machine's as root");
 }
 
 /* A number, as the log has it behind "request=". */

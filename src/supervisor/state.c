@@ -254,7 +254,8 @@ static bool state_is_listened_on(const struct sockaddr_un *address)
                        errno == EAGAIN);
 }
 
-static int state_listen_unix(const char *path, struct err *err)
+/* Members of the socket's group may use the machine's daemon; a user's is theirs alone. */
+static int state_listen_unix(const char *path, bool is_user, struct err *err)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (strlen(path) >= sizeof(address.sun_path))
@@ -265,7 +266,7 @@ static int state_listen_unix(const char *path, struct err *err)
     snprintf(folder, sizeof(folder), "%s", path);
     char *slash = strrchr(folder, '/');
     *slash = '\0';
-    int result = folder[0] ? state_make_folders(folder, 0755, err) : 0;
+    int result = folder[0] ? state_make_folders(folder, is_user ? 0700 : 0755, err) : 0;
     if (result < 0)
         return result;
     struct stat st;
@@ -279,7 +280,7 @@ static int state_listen_unix(const char *path, struct err *err)
     cleanup_fd int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return err_errno(err, errno, "cannot make a socket");
-    mode_t old = umask(0117);
+    mode_t old = umask(is_user ? 0177 : 0117);
     int bound = bind(fd, (struct sockaddr *)&address, sizeof(address));
     int code = errno;
     umask(old);
@@ -315,10 +316,12 @@ static int state_listen_tcp(const char *text, struct err *err)
 int state_listen(struct supervisor *supervisor, struct err *err)
 {
     const struct config *config = supervisor->config;
+    bool is_user = supervisor->row.kind != ROW_ROOT;
     for (size_t i = 0; i < config->listen_count; i++) {
         const char *address = config->listen[i];
         bool is_tcp = strncmp(address, "tcp:", 4) == 0;
-        int fd = is_tcp ? state_listen_tcp(address + 4, err) : state_listen_unix(address + 5, err);
+        int fd = is_tcp ? state_listen_tcp(address + 4, err)
+                        : state_listen_unix(address + 5, is_user, err);
         if (fd < 0)
             return fd;
         struct listen_socket *socket = &supervisor->listeners[supervisor->listener_count++];

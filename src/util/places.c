@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "util/buf.h"
@@ -22,6 +23,13 @@ bool places_is_host_root(void)
     unsigned long inside = strtoul(buf_text(&map), &rest, 10);
     unsigned long outside = strtoul(rest, &rest, 10);
     return inside == 0 && outside == 0 && strtoul(rest, NULL, 10) == UINT32_MAX;
+}
+
+bool places_is_own_folder(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() &&
+           !(st.st_mode & (S_IWGRP | S_IWOTH));
 }
 
 static const char *absolute(const char *path)
@@ -60,7 +68,7 @@ bool places_find(bool is_user, const char *(*lookup)(const char *name), struct p
     join(ret->secrets, config, home, ".config", "paddock/secrets");
     join(ret->state, state, home, ".local/state", "paddock");
     join(ret->fallback, state, home, ".local/state", "paddock/paddock.sock");
-    if (runtime)
+    if (runtime && places_is_own_folder(runtime))
         join(ret->socket, runtime, NULL, "", "paddock/paddock.sock");
     else
         memcpy(ret->socket, ret->fallback, sizeof(ret->socket));

@@ -398,9 +398,10 @@ def test_default_places(make_user_daemon, users, namespace):
     runtime.mkdir(mode=0o700)
     os.chown(runtime, user.uid, user.gid)
     own = {"HOME": str(daemon.folder), "XDG_RUNTIME_DIR": str(runtime), "PATH": os.environ["PATH"]}
+    below_state = daemon.folder / ".local/state/paddock/paddock.sock"
     for environment, where in ((own, runtime / "paddock/paddock.sock"),
-                               ({k: v for k, v in own.items() if k != "XDG_RUNTIME_DIR"},
-                                daemon.folder / ".local/state/paddock/paddock.sock")):
+                               ({**own, "XDG_RUNTIME_DIR": "/tmp"}, below_state),
+                               ({k: v for k, v in own.items() if k != "XDG_RUNTIME_DIR"}, below_state)):
         with open(daemon.log_path, "ab") as log:
             process = harness.subprocess.Popen(
                 namespace.argv(*user.argv(str(harness.BIN / "paddockd"))), env=environment,
@@ -408,6 +409,8 @@ def test_default_places(make_user_daemon, users, namespace):
         try:
             harness.wait_for(where.exists, 20, f"{where} ({daemon.log()[-2000:]})")
             assert stat.S_IMODE((daemon.folder / ".local/state/paddock").stat().st_mode) == 0o700
+            assert stat.S_IMODE(where.parent.stat().st_mode) == 0o700
+            assert stat.S_IMODE(where.stat().st_mode) == 0o600
             # in the end it answers
             harness.wait_for(lambda: user.run(harness.BIN / "paddock", "ls", env=environment,
                                               check=False).returncode == 0, 20, "paddock ls")

@@ -1,7 +1,11 @@
 /* Which row holds, from the text of the files that say so; and the places that go with it. */
 #undef NDEBUG
 #include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "sandbox/row.h"
 #include "util/places.h"
@@ -51,10 +55,12 @@ static const char *home_alone(const char *name)
     return strcmp(name, "HOME") == 0 ? "/home/ann" : NULL;
 }
 
+static char runtime[] = "/tmp/paddock-test-XXXXXX";
+
 static const char *all(const char *name)
 {
     if (strcmp(name, "XDG_RUNTIME_DIR") == 0)
-        return "/run/user/1";
+        return runtime;
     if (strcmp(name, "XDG_STATE_HOME") == 0)
         return "/s";
     return strcmp(name, "XDG_CONFIG_HOME") == 0 ? "not/absolute" : home_alone(name);
@@ -63,6 +69,9 @@ static const char *all(const char *name)
 static void test_places(void)
 {
     struct places places;
+    char socket[PLACES_MAX];
+    assert(mkdtemp(runtime));
+    snprintf(socket, sizeof(socket), "%s/paddock/paddock.sock", runtime);
     assert(places_find(false, none, &places) && !places.is_user);
     assert(strcmp(places.state, "/var/lib/paddock") == 0 && !places.fallback[0]);
     assert(!places_find(true, none, &places));
@@ -74,8 +83,30 @@ static void test_places(void)
     assert(places_find(true, all, &places));
     assert(strcmp(places.config, "/home/ann/.config/paddock/paddock.json") == 0);
     assert(strcmp(places.state, "/s/paddock") == 0);
-    assert(strcmp(places.socket, "/run/user/1/paddock/paddock.sock") == 0);
+    assert(strcmp(places.socket, socket) == 0);
     assert(strcmp(places.fallback, "/s/paddock/paddock.sock") == 0);
+}
+
+static void assert_fallback(void)
+{
+    struct places places;
+    assert(places_find(true, all, &places));
+    assert(strcmp(places.socket, "/s/paddock/paddock.sock") == 0);
+    assert(strcmp(places.fallback, "/s/paddock/paddock.sock") == 0);
+}
+
+/* A runtime folder that another can write to is none. */
+static void test_runtime_of_others(void)
+{
+    assert(chmod(runtime, 01777) == 0);
+    assert_fallback();
+    assert(chmod(runtime, 0720) == 0);
+    assert_fallback();
+    assert(rmdir(runtime) == 0);
+    assert_fallback();
+    assert(symlink("/", runtime) == 0);
+    assert_fallback();
+    assert(unlink(runtime) == 0);
 }
 
 int main(void)
@@ -83,5 +114,6 @@ int main(void)
     test_maps();
     test_subordinate();
     test_places();
+    test_runtime_of_others();
     return 0;
 }
