@@ -21,19 +21,22 @@
 #define API_HEAD_MS 15000
 #define API_BODY_MS 60000
 #define API_WRITE_MS 60000
+/* How often tokens that will end are looked at, while requests of theirs go on. */
+#define API_TOKENS_MS 1000
 /* Messages handled before clients have their turn again. */
 #define API_MESSAGES_AT_ONCE 64
 
 struct api {
     uv_loop_t *loop;
     uv_poll_t poll;
+    uv_timer_t token_timer; /* runs while a call has a token that will end */
     int fd;
     struct http_server *server;
     struct api_call *calls;
     struct access_tokens tokens;
     uint64_t last_id;
     bool is_closing; /* no reply is awaited any more */
-    bool is_closed;  /* the poll is */
+    int open_handles;
     void (*on_lost)(void *ctx, const char *reason);
     void *ctx;
 };
@@ -71,7 +74,7 @@ static void api_call_free(struct api_call *call)
 
 static void api_free_when_closed(struct api *api)
 {
-    if (api->is_closed && !api->calls)
+    if (api->open_handles == 0 && !api->calls)
         free(api);
 }
 
@@ -166,6 +169,54 @@ static void api_refuse_name(struct api_call *call, const char *pattern)
     call_refuse(call, 400, NULL, text);
 }
 
+/* Whether bytes of the client are still to come, or an answer is being streamed to it. */
+static bool api_is_transferring(const struct api_call *call)
+{
+    if (call->is_streaming || call->is_answered) /* one that was refused may have no route */
+        return call->is_streaming;
+    return !call->is_waiting || CALL_IS_STREAMED(call->route);
+}
+
+/* A token that is removed or over ends what is being streamed to its client, and what that has not
+ * sent whole. */
+static void api_break_off(const struct api_call *call)
+{
+    if (call->exchange && api_is_transferring(call))
+        http_stream_abort(call->exchange);
+}
+
+static void api_learn_token(struct api *api, const struct msg_api_token *token)
+{
+    access_learn(&api->tokens, token);
+    for (const struct api_call *call = api->calls; token->removed && call; call = call->next)
+        if (strcmp(call->token, token->id) == 0)
+            api_break_off(call);
+}
+
+static void api_on_token_time(uv_timer_t *timer)
+{
+    const struct api *api = timer->data;
+    int64_t now = clock_unix_ms();
+    bool is_needed = false;
+    for (const struct api_call *call = api->calls; call; call = call->next) {
+        if (call->expires_ms && call->expires_ms <= now)
+            api_break_off(call);
+        is_needed = is_needed || call->expires_ms;
+    }
+    if (!is_needed)
+        uv_timer_stop(timer);
+}
+
+static void api_watch_token(struct api_call *call, const struct msg_api_token *token)
+{
+    uv_timer_t *timer = &call->api->token_timer;
+    memcpy(call->token, token->id, sizeof(call->token));
+    memcpy(call->prefix, token->prefix, sizeof(call->prefix));
+    call->expires_ms = token->expires_ms;
+    if (call->expires_ms && !uv_is_active((uv_handle_t *)timer))
+        uv_timer_start(timer, api_on_token_time, API_TOKENS_MS, API_TOKENS_MS);
+}
+
 /* Over TCP: false when the request has no token that is right, and was answered. */
 static bool api_is_let_in(struct api_call *call, const struct msg_api_token **ret)
 {
@@ -180,8 +231,7 @@ static bool api_is_let_in(struct api_call *call, const struct msg_api_token **re
         call_refuse(call, status, status == 401 ? "WWW-Authenticate: Bearer\r\n" : NULL, text);
         return false;
     }
-    memcpy(call->token, (*ret)->id, sizeof(call->token));
-    memcpy(call->prefix, (*ret)->prefix, sizeof(call->prefix));
+    api_watch_token(call, *ret);
     return true;
 }
 
@@ -331,23 +381,6 @@ static void api_on_reply(struct api *api, struct ipc_message *message)
     api_call_free_when_done(call);
 }
 
-/* Whether bytes of the client are still to come, or an answer is being streamed to it. */
-static bool api_is_transferring(const struct api_call *call)
-{
-    if (call->is_streaming || call->is_answered) /* one that was refused may have no route */
-        return call->is_streaming;
-    return !call->is_waiting || CALL_IS_STREAMED(call->route);
-}
-
-/* A removed token ends what is being streamed to its client, and what that has not sent whole. */
-static void api_learn_token(struct api *api, const struct msg_api_token *token)
-{
-    access_learn(&api->tokens, token);
-    for (struct api_call *call = api->calls; token->removed && call; call = call->next)
-        if (call->exchange && api_is_transferring(call) && strcmp(call->token, token->id) == 0)
-            http_stream_abort(call->exchange);
-}
-
 static void api_on_message(struct api *api, struct ipc_message *message)
 {
     if (message->header.type == IPC_API_LISTEN)
@@ -415,7 +448,10 @@ int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, cons
         free(api);
         return err_errno(err, -r, "cannot serve");
     }
+    api->open_handles = 2;
     api->poll.data = api;
+    uv_timer_init(loop, &api->token_timer); /* never fails */
+    api->token_timer.data = api;
     uv_poll_start(&api->poll, UV_READABLE, api_on_readable);
     *ret = api;
     return 0;
@@ -424,9 +460,15 @@ int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, cons
 static void api_on_closed(uv_handle_t *handle)
 {
     struct api *api = handle->data;
-    close(api->fd);
-    api->is_closed = true;
+    api->open_handles--;
     api_free_when_closed(api);
+}
+
+static void api_on_poll_closed(uv_handle_t *handle)
+{
+    const struct api *api = handle->data;
+    close(api->fd);
+    api_on_closed(handle);
 }
 
 void api_close(struct api *api)
@@ -438,5 +480,6 @@ void api_close(struct api *api)
         api_call_free_when_done(call);
     }
     http_server_close(api->server);
-    uv_close((uv_handle_t *)&api->poll, api_on_closed);
+    uv_close((uv_handle_t *)&api->token_timer, api_on_closed);
+    uv_close((uv_handle_t *)&api->poll, api_on_poll_closed);
 }

@@ -33,6 +33,7 @@ struct api_call {
     int64_t began_ms;                                /* clock_monotonic_ms */
     char name[MSG_NAME];
     char token[MSG_TOKEN_ID];    /* of the client, "" over the Unix socket */
+    int64_t expires_ms;          /* of the token; 0: never */
     char prefix[MSG_NAME];       /* of the sandboxes that the client's token is for; "": all */
     struct http_matched matched; /* valid while the exchange is */
     bool is_waiting;             /* for a reply; more may follow it */

@@ -187,19 +187,21 @@ def test_what_is_set_listed_and_measured_is_bound_by_prefix_and_read_only_too(tc
             tcp.sandbox(name).remove()
 
 
-def test_a_stream_ends_with_its_token(tcp):
-    number, token = make(tcp)
-    box = tcp.sandbox("streamed")
+@pytest.mark.parametrize("end", ["removed", "over"])
+def test_a_stream_ends_with_its_token(tcp, end):
+    box = tcp.sandbox(f"streamed-{end}")
     assert box.clone().status == 200
     assert box.start_task("echo begun; read x < <(sleep 300)").status == 202
+    number, token = make(tcp, **({"expiresIn": 3} if end == "over" else {}))
 
     def follow():
-        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=harness.patient(60))
+        connection = http.client.HTTPConnection("127.0.0.1", PORT, timeout=harness.patient(20))
         connection.request("GET", f"{box.path}/task/log?follow=1", None,
                            {"Authorization": f"Bearer {token}"})
         response = connection.getresponse()
         assert response.status == 200 and response.readline() == b"begun\n"
-        assert tcp.call("DELETE", f"/tokens/{number}").status == 204
+        if end == "removed":
+            assert tcp.call("DELETE", f"/tokens/{number}").status == 204
         with pytest.raises((http.client.IncompleteRead, ConnectionError)):
             response.read()
     harness.in_namespace(tcp.namespace.fd, follow)
