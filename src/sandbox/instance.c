@@ -208,6 +208,8 @@ int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_i
     int result = find_process(record->pid, record->start_time, &process, err);
     int sock = result < 0 ? result : connect_init(record->folder_fd, err);
     if (sock < 0) {
+        if (process.pidfd >= 0) /* else it would go on beside its successor */
+            syscall(SYS_pidfd_send_signal, process.pidfd, SIGKILL, NULL, 0);
         sandbox_process_release(&process);
         return err_context(err, sock, "cannot take over %s", record->name);
     }

@@ -66,12 +66,14 @@ struct sandbox_record {
 };
 
 /* Finds it: pid and start time must fit, init.sock in its folder must answer to connect(2). Then
- * the caller sends INIT_HELLO and compares boot ids. -ESRCH: it is gone. */
+ * the caller sends INIT_HELLO and compares boot ids. -ESRCH: it is gone; one whose init.sock does
+ * not answer is killed, so that it does not run beside the next. */
 int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
                            struct err *err);
 
-/* Ends an instance that is on no record, if one listens on the init.sock in the folder: where there
- * are control groups it is found by those (sandbox_instance_list). True: one was there. */
+/* Ends an instance that is on no record, or on one that cannot be found by it, if one listens on
+ * the init.sock in the folder: where there are control groups it is found by those
+ * (sandbox_instance_list). True: one was there. */
 bool sandbox_instance_end_unrecorded(int folder_fd);
 
 /* Kills every process of the instance at once (cgroup.kill; without cgroups init's pidfd, whose pid

@@ -104,6 +104,8 @@ static void recover_instance(struct sandbox *sandbox)
         return;
     if (had_lease) {
         log_warn("sandbox=%s its instance is gone: %s", sandbox->meta.name, err.message);
+        /* Where the record's pid says nothing: the former daemon saw other pids than we do. */
+        sandbox_instance_end_unrecorded(sandbox->folder_fd);
         leftovers_kill(supervisor, sandbox->meta.name);
         sandbox->meta.lease = (struct meta_lease){0};
         sandbox->meta.stopped_ms = clock_unix_ms();

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import signal
+import socket
 import stat
 
 import pytest
@@ -219,6 +220,44 @@ def test_the_next_daemon_ends_an_instance_that_does_not_answer(daemon, sh_sandbo
     os.kill(init, signal.SIGSTOP)
     daemon.start()
     harness.wait_for(lambda: not harness.is_program(init), 60, "the stopped init is killed")
+
+
+def test_the_next_daemon_ends_an_instance_whose_socket_is_full(daemon, sh_sandbox):
+    """As some daemons that were killed while it did not answer leave it."""
+    sh_sandbox.exec("/bin/true")
+    init = sh_sandbox.init_pid()
+    daemon.kill()
+    os.kill(init, signal.SIGSTOP)
+    folder = os.open(daemon.state / "sandboxes" / sh_sandbox.name, os.O_PATH)
+    waiting = []
+    with pytest.raises(BlockingIOError):
+        while len(waiting) < 100:
+            waiting.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            waiting[-1].setblocking(False)
+            waiting[-1].connect(f"/proc/self/fd/{folder}/init.sock")
+    daemon.start()
+    harness.wait_for(lambda: not harness.is_program(init), 20, "the stopped init is killed")
+    for each in waiting:
+        each.close()
+    os.close(folder)
+    assert sh_sandbox.exec("/bin/true")["exitCode"] == 0
+
+
+def test_a_daemon_that_sees_other_pids_ends_what_the_former_one_left(make_user_daemon, image_tar):
+    """Its record names a process that there is not: it would go on beside its successor."""
+    daemon = make_user_daemon("single", default_agent="sh")
+    daemon.cli("image", "import", "claude", image_tar, timeout=harness.patient(300))
+    sandbox = daemon.sandbox("elsewhere")
+    sandbox.exec("/bin/true")
+    init = sandbox.init_pid()
+    daemon.kill()
+    plain = daemon.namespace.argv
+    daemon.namespace.argv = lambda *command: [
+        "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *plain(*command)]
+    daemon.start()
+    harness.wait_for(lambda: not harness.is_program(init), 20, "its init is ended")
+    assert sandbox.exec("/bin/true")["exitCode"] == 0
+    daemon.kill()
 
 
 def test_an_instance_on_no_record_is_ended(daemon, sandbox):
