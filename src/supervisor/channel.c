@@ -36,6 +36,9 @@ struct channel {
 
 /* A turn of the loop takes at most so many from one peer: none can hold up the others. */
 #define CHANNEL_BURST 64
+/* To drain takes at most so many, which is more than a socket holds: all that had come when it
+ * began, whatever the peer goes on sending. */
+#define CHANNEL_DRAIN LIMIT_CHANNEL_MESSAGES
 
 static void channel_item_free(struct channel_item *item)
 {
@@ -190,6 +193,7 @@ void channel_send(struct channel *channel, enum ipc_type type, uint64_t id, cons
 
 void channel_drain(struct channel *channel)
 {
-    while (channel && !channel->is_broken && channel_take(channel))
+    for (int i = 0; i < CHANNEL_DRAIN && channel && !channel->is_broken && channel_take(channel);
+         i++)
         ;
 }

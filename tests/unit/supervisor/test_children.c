@@ -40,6 +40,39 @@ static void on_broken(void *ctx, const char *why)
     heard->broken++;
 }
 
+struct chatter {
+    int peer;
+    int heard;
+};
+
+static void on_chatter(void *ctx, struct ipc_message *message)
+{
+    struct chatter *chatter = ctx;
+    struct msg_status status = {0};
+    (void)message;
+    if (++chatter->heard < 100 * 1000)
+        assert(ipc_send(chatter->peer, IPC_STATUS, 1, &status, NULL, 0, NULL) == 0);
+}
+
+static void test_a_peer_that_never_stops_sending_does_not_hold_a_drain_up(void)
+{
+    uv_loop_t loop;
+    int pair[2];
+    assert(uv_loop_init(&loop) == 0 && ipc_pair(pair, NULL) == 0);
+    struct chatter chatter = {.peer = pair[1]};
+    struct channel_owner owner = {&chatter, on_chatter, on_broken};
+    struct channel *channel = channel_open(&loop, pair[0], IPC_API, &owner);
+    struct msg_status status = {0};
+    for (int i = 0; i < 50; i++)
+        assert(ipc_send(pair[1], IPC_STATUS, 1, &status, NULL, 0, NULL) == 0);
+    channel_drain(channel);
+    assert(chatter.heard >= 50 && chatter.heard < 100 * 1000);
+    channel_close(&channel);
+    uv_run(&loop, UV_RUN_DEFAULT);
+    assert(uv_loop_close(&loop) == 0);
+    close(pair[1]);
+}
+
 static void test_messages_wait_in_order(void)
 {
     uv_loop_t loop;
@@ -210,6 +243,7 @@ int main(int argc, char **argv)
         return child_main(argv[1]);
     log_init("test", LOG_ERROR);
     test_messages_wait_in_order();
+    test_a_peer_that_never_stops_sending_does_not_hold_a_drain_up();
     if (geteuid() != 0)
         return 77; /* the rest needs root */
     test_a_child_has_nothing_but_what_it_was_given();
