@@ -59,88 +59,152 @@ static int put_cpus(const struct json *value, int64_t *ret, struct err *err)
     return 0;
 }
 
-static int put_limits(const struct json *limits, struct msg_sandbox_put *ret, struct err *err)
+/* What a body says, as it is read. */
+struct put {
+    bool is_patch;
+    struct msg_sandbox_put message;
+    struct settings lists, gone;
+};
+
+/* Of a patch: null takes it away. */
+static bool put_is_null(const struct put *put, const struct json *value)
 {
-    if (json_type(limits) != JSON_OBJECT)
-        return put_refuse(err);
-    for (size_t i = 0; i < json_count(limits); i++) {
-        const char *key = json_key_at(limits, i);
-        const struct json *value = json_at(limits, i);
-        int r;
-        if (strcmp(key, "memory_mib") == 0)
-            r = put_limit(value, key, &ret->memory_mib, err);
-        else if (strcmp(key, "pids") == 0)
-            r = put_limit(value, key, &ret->pids, err);
-        else if (strcmp(key, "cpus") == 0)
-            r = put_cpus(value, &ret->cpu_millis, err);
-        else
-            r = err_set(err, EINVAL, "limits may have memory_mib, cpus and pids");
-        if (r < 0)
-            return r;
+    return put->is_patch && json_type(value) == JSON_NULL;
+}
+
+/* Notes what a patch names. */
+static void put_name_it(struct put *put, uint32_t what)
+{
+    if (put->is_patch)
+        put->message.named |= what;
+}
+
+static int put_one_limit(const char *key, const struct json *value, struct put *put,
+                         struct err *err)
+{
+    struct msg_sandbox_put *message = &put->message;
+    bool is_null = put_is_null(put, value);
+    if (strcmp(key, "memory_mib") == 0) {
+        put_name_it(put, PATCH_MEMORY);
+        return is_null ? 0 : put_limit(value, key, &message->memory_mib, err);
     }
+    if (strcmp(key, "pids") == 0) {
+        put_name_it(put, PATCH_PIDS);
+        return is_null ? 0 : put_limit(value, key, &message->pids, err);
+    }
+    if (strcmp(key, "cpus") == 0) {
+        put_name_it(put, PATCH_CPUS);
+        return is_null ? 0 : put_cpus(value, &message->cpu_millis, err);
+    }
+    return err_set(err, EINVAL, "limits may have memory_mib, cpus and pids");
+}
+
+static int put_limits(const struct json *limits, struct put *put, struct err *err)
+{
+    int r = 0;
+    if (put_is_null(put, limits))
+        put_name_it(put, PATCH_MEMORY | PATCH_CPUS | PATCH_PIDS);
+    else if (json_type(limits) != JSON_OBJECT)
+        return put_refuse(err);
+    for (size_t i = 0; r == 0 && i < json_count(limits); i++)
+        r = put_one_limit(json_key_at(limits, i), json_at(limits, i), put, err);
+    return r;
+}
+
+/* One member of env or labels. */
+static int put_text(const char *name, const struct json *member, enum settings_list kind,
+                    struct put *put, struct err *err)
+{
+    bool is_env = kind == SETTINGS_ENV;
+    bool is_gone = put_is_null(put, member);
+    struct settings *to = is_gone ? &put->gone : &put->lists;
+    struct buf *list = is_env ? &to->env : &to->labels;
+    const char *key = is_env ? "env" : "labels";
+    const char *value = is_gone ? "" : json_text(member);
+    const char *why =
+        value ? settings_refusal(kind, name, value) : "must have a text without NUL as its value";
+    if (why)
+        return err_set(err, EINVAL, "%s: \"%.80s\" %s", key, name, why);
+    if (settings_add(list, name, value) < 0)
+        return err_set(err, EINVAL, "\"%s\" is over %zu bytes in all", key, list->max);
     return 0;
 }
 
-static int put_list(const struct json *object, enum settings_list kind, struct buf *ret,
+static int put_list(const struct json *object, enum settings_list kind, struct put *put,
                     struct err *err)
 {
-    const char *key = kind == SETTINGS_ENV ? "env" : "labels";
-    size_t most = kind == SETTINGS_ENV ? LIMIT_ENV : LIMIT_LABELS;
-    if (json_type(object) != JSON_OBJECT)
+    bool is_env = kind == SETTINGS_ENV;
+    size_t most = is_env ? LIMIT_ENV : LIMIT_LABELS;
+    int r = 0;
+    if (put_is_null(put, object))
+        put_name_it(put, is_env ? PATCH_NO_ENV : PATCH_NO_LABELS);
+    else if (json_type(object) != JSON_OBJECT)
         return put_refuse(err);
     if (json_count(object) > most)
-        return err_set(err, EINVAL, "\"%s\" may have at most %zu members", key, most);
-    for (size_t i = 0; i < json_count(object); i++) {
-        const char *name = json_key_at(object, i);
-        const char *value = json_text(json_at(object, i));
-        const char *why = value ? settings_refusal(kind, name, value)
-                                : "must have a text without NUL as its value";
-        if (why)
-            return err_set(err, EINVAL, "%s: \"%.80s\" %s", key, name, why);
-        if (settings_add(ret, name, value) < 0)
-            return err_set(err, EINVAL, "\"%s\" is over %zu bytes in all", key, ret->max);
-    }
-    return 0;
+        return err_set(err, EINVAL, "\"%s\" may have at most %zu members",
+                       is_env ? "env" : "labels", most);
+    for (size_t i = 0; r == 0 && i < json_count(object); i++)
+        r = put_text(json_key_at(object, i), json_at(object, i), kind, put, err);
+    return r;
 }
 
-static int put_member(const char *key, const struct json *value, struct msg_sandbox_put *ret,
-                      struct settings *lists, struct err *err)
+static int put_member(const char *key, const struct json *value, struct put *put, struct err *err)
 {
     if (strcmp(key, "agent") == 0)
-        return put_name(value, key, ret->agent, err);
-    if (strcmp(key, "policy") == 0)
-        return put_name(value, key, ret->policy, err);
+        return put_name(value, key, put->message.agent, err);
+    if (strcmp(key, "policy") == 0) {
+        put_name_it(put, PATCH_POLICY);
+        return put_is_null(put, value) ? 0 : put_name(value, key, put->message.policy, err);
+    }
     if (strcmp(key, "limits") == 0)
-        return put_limits(value, ret, err);
+        return put_limits(value, put, err);
     if (strcmp(key, "env") == 0)
-        return put_list(value, SETTINGS_ENV, &lists->env, err);
+        return put_list(value, SETTINGS_ENV, put, err);
     if (strcmp(key, "labels") == 0)
-        return put_list(value, SETTINGS_LABELS, &lists->labels, err);
+        return put_list(value, SETTINGS_LABELS, put, err);
     return put_refuse(err);
 }
 
-int request_sandbox_put(const char *data, size_t len, struct msg_sandbox_put *ret,
+static int put_finish(struct put *put, struct buf *ret_lists, struct err *err)
+{
+    struct msg_sandbox_put *message = &put->message;
+    const struct {
+        const struct buf *list;
+        uint32_t *bytes;
+    } lists[] = {
+        {&put->lists.env, &message->env_bytes},
+        {&put->lists.labels, &message->label_bytes},
+        {&put->gone.env, &message->env_gone_bytes},
+        {&put->gone.labels, &message->label_gone_bytes},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        *lists[i].bytes = (uint32_t)lists[i].list->len;
+        if (buf_append(ret_lists, lists[i].list->data, lists[i].list->len) < 0)
+            return err_set(err, ENOMEM, "out of memory");
+    }
+    message->is_patch = put->is_patch;
+    return 0;
+}
+
+int request_sandbox_put(const char *data, size_t len, bool is_patch, struct msg_sandbox_put *ret,
                         struct buf *ret_lists, struct err *err)
 {
     cleanup_json struct json *json = NULL;
-    cleanup_settings struct settings lists = SETTINGS_INIT;
-    struct msg_sandbox_put put = {0};
+    struct put put = {.is_patch = is_patch, .lists = SETTINGS_INIT, .gone = SETTINGS_INIT};
     struct err ignored;
+    int r = 0;
     if (len &&
         (json_parse(data, len, JSON_STRICT, &json, &ignored) < 0 || json_type(json) != JSON_OBJECT))
-        return put_refuse(err);
-    for (size_t i = 0; i < json_count(json); i++) {
-        int r = put_member(json_key_at(json, i), json_at(json, i), &put, &lists, err);
-        if (r < 0)
-            return r;
-    }
-    put.env_bytes = (uint32_t)lists.env.len;
-    put.label_bytes = (uint32_t)lists.labels.len;
-    if (buf_append(ret_lists, lists.env.data, lists.env.len) < 0 ||
-        buf_append(ret_lists, lists.labels.data, lists.labels.len) < 0)
-        return err_set(err, ENOMEM, "out of memory");
-    *ret = put;
-    return 0;
+        r = put_refuse(err);
+    for (size_t i = 0; r == 0 && i < json_count(json); i++)
+        r = put_member(json_key_at(json, i), json_at(json, i), &put, err);
+    if (r == 0)
+        r = put_finish(&put, ret_lists, err);
+    if (r == 0)
+        *ret = put.message;
+    settings_free(&put.lists);
+    settings_free(&put.gone);
+    return r;
 }
 
 /* ------------------------------------------------------------------------------- the list */

@@ -90,15 +90,15 @@ static bool is_only_new(const struct api_call *call, bool *ret)
     return !field || (field->value_len == 1 && field->value[0] == '*');
 }
 
-void api_sandbox_put(struct api_call *call)
+static void set_sandbox(struct api_call *call, bool is_patch)
 {
     const struct buf *json = http_exchange_body(call->exchange);
-    cleanup_buf struct buf lists = BUF_INIT(LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES);
+    cleanup_buf struct buf lists = BUF_INIT(2 * (LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES));
     struct msg_sandbox_put body;
     struct err err;
     bool only_new = false;
-    int r = request_sandbox_put(buf_text(json), json->len, &body, &lists, &err);
-    if (r == 0 && !is_only_new(call, &only_new))
+    int r = request_sandbox_put(buf_text(json), json->len, is_patch, &body, &lists, &err);
+    if (r == 0 && !is_patch && !is_only_new(call, &only_new))
         r = err_set(&err, EINVAL, "If-None-Match may only be *");
     if (r < 0) {
         call_text(call, r == -EINVAL ? 400 : 503, err.message);
@@ -111,6 +111,16 @@ void api_sandbox_put(struct api_call *call)
         call_failed(call, "%s", err.message);
     else
         call_send(call, IPC_SANDBOX_PUT, &body, &fd, 1, on_put);
+}
+
+void api_sandbox_put(struct api_call *call)
+{
+    set_sandbox(call, false);
+}
+
+void api_sandbox_patch(struct api_call *call)
+{
+    set_sandbox(call, true);
 }
 
 void api_agent_list(struct api_call *call)

@@ -1,5 +1,5 @@
-/* paddock create, paddock set: what is set of a sandbox, sent whole with PUT. `set` asks first for
- * what there is, and changes what the options name. */
+/* paddock create, paddock set: what is set of a sandbox. `create` sends it whole with PUT, `set`
+ * sends what is to change with PATCH, so that two of them do not undo each other. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -61,109 +61,109 @@ static enum cli_exit check_options(const struct cli *cli, bool may_remove, struc
 
 /* ------------------------------------------------------------------------------- the body */
 
-static void write_name(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
-                       const struct json *old)
+static void write_null(struct json_writer *writer, const char *key)
 {
-    const char *key = cli_options[id].name;
-    const char *text = cli->values[id] ? cli->values[id] : json_text(json_get(old, key));
+    json_write_key(writer, key);
+    json_write_null(writer);
+}
+
+/* What is empty or 0 is the daemon's: a patch takes away what is set. */
+static void write_name(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
+                       bool may_remove)
+{
+    const char *text = cli->values[id];
     if (text && text[0])
-        json_write_pair_string(writer, key, text);
+        json_write_pair_string(writer, cli_options[id].name, text);
+    else if (text && may_remove)
+        write_null(writer, cli_options[id].name);
 }
 
 static void write_limit(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
-                        const char *key, const struct json *old)
+                        const char *key, bool is_patch)
 {
-    int64_t thousandths = (int64_t)(json_real(json_get(old, key)) * 1000 + 0.5);
-    if (cli->values[id])
-        thousandths = read_number(cli->values[id], true);
-    if (thousandths == 0)
-        return;
-    json_write_key(writer, key);
-    json_write_thousandths(writer, thousandths);
+    int64_t thousandths = cli->values[id] ? read_number(cli->values[id], true) : 0;
+    if (thousandths) {
+        json_write_key(writer, key);
+        json_write_thousandths(writer, thousandths);
+    } else if (cli->values[id] && is_patch) {
+        write_null(writer, key);
+    }
 }
 
-/* The last value of the option for this name, or NULL; *ret_removed: there is one, "NAME-". */
-static const char *find_value(const struct cli *cli, enum cli_option_id id, const char *name,
-                              bool *ret_removed)
+/* Of NAME=VALUE or NAME-; the caller frees. NULL: no memory. */
+static char *name_of(const char *text)
 {
-    const char *found = NULL;
-    const char *text;
-    size_t len = strlen(name);
-    *ret_removed = false;
-    for (size_t at = 0; (text = cli_next_value(cli, id, &at));) {
-        if (strncmp(text, name, len) != 0)
-            continue;
-        bool is_removed = strcmp(text + len, "-") == 0;
-        if (!is_removed && text[len] != '=')
-            continue;
-        *ret_removed = is_removed;
-        found = is_removed ? NULL : text + len + 1;
+    const char *equals = strchr(text, '=');
+    return strndup(text, equals ? (size_t)(equals - text) : strlen(text) - 1);
+}
+
+/* Whether a later option is for the same name: it counts. */
+static bool comes_again(const struct cli *cli, enum cli_option_id id, size_t at, const char *name)
+{
+    for (const char *text; (text = cli_next_value(cli, id, &at));) {
+        cleanup_free char *other = name_of(text);
+        if (other && strcmp(other, name) == 0)
+            return true;
     }
-    return found;
+    return false;
 }
 
 static void write_list(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
-                       const char *key, const struct json *old)
+                       const char *key)
 {
-    const struct json *members = json_get(old, key);
-    bool is_removed;
     const char *text;
     json_write_key(writer, key);
     json_write_object_begin(writer);
-    for (size_t i = 0; i < json_count(members); i++) {
-        const char *name = json_key_at(members, i);
-        const char *value = find_value(cli, id, name, &is_removed);
-        const char *kept = value ? value : json_text(json_at(members, i));
-        if (!is_removed && kept)
-            json_write_pair_string(writer, name, kept);
-    }
     for (size_t at = 0; (text = cli_next_value(cli, id, &at));) {
-        cleanup_free char *name = strndup(text, strcspn(text, "="));
-        const char *value = name ? find_value(cli, id, name, &is_removed) : NULL;
-        /* once, at its last place */
-        if (value && value == text + strlen(name) + 1 && !json_get(members, name))
-            json_write_pair_string(writer, name, value);
+        cleanup_free char *name = name_of(text);
+        const char *equals = strchr(text, '=');
+        if (!name || comes_again(cli, id, at, name))
+            continue;
+        if (equals)
+            json_write_pair_string(writer, name, equals + 1);
+        else
+            write_null(writer, name);
     }
     json_write_object_end(writer);
 }
 
-static enum cli_exit make_body(const struct cli *cli, const struct json *old, struct buf *ret,
+static enum cli_exit make_body(const struct cli *cli, bool is_patch, struct buf *ret,
                                struct err *err)
 {
-    const struct json *limits = json_get(old, "limits");
     struct json_writer *writer = json_writer_new(ret, false);
     if (!writer)
         return cli_fail(err, CLI_FAILED, "out of memory");
     json_write_object_begin(writer);
-    write_name(writer, cli, OPTION_AGENT, old);
-    write_name(writer, cli, OPTION_POLICY, old);
+    write_name(writer, cli, OPTION_AGENT, false);
+    write_name(writer, cli, OPTION_POLICY, is_patch);
     json_write_key(writer, "limits");
     json_write_object_begin(writer);
-    write_limit(writer, cli, OPTION_MEMORY, "memory_mib", limits);
-    write_limit(writer, cli, OPTION_CPUS, "cpus", limits);
-    write_limit(writer, cli, OPTION_PIDS, "pids", limits);
+    write_limit(writer, cli, OPTION_MEMORY, "memory_mib", is_patch);
+    write_limit(writer, cli, OPTION_CPUS, "cpus", is_patch);
+    write_limit(writer, cli, OPTION_PIDS, "pids", is_patch);
     json_write_object_end(writer);
-    write_list(writer, cli, OPTION_ENV, "env", old);
-    write_list(writer, cli, OPTION_LABEL, "labels", old);
+    write_list(writer, cli, OPTION_ENV, "env");
+    write_list(writer, cli, OPTION_LABEL, "labels");
     json_write_object_end(writer);
     return json_writer_end(writer) == 0
                ? CLI_OK
                : cli_fail(err, CLI_USAGE, "a value is not UTF-8, or it is too much in all");
 }
 
-static enum cli_exit put(const struct cli *cli, const struct json *old, struct cli_reply *ret,
-                         struct err *err)
+static enum cli_exit send(const struct cli *cli, bool is_patch, struct cli_reply *ret,
+                          struct err *err)
 {
     char path[128];
     cleanup_buf struct buf body = BUF_INIT(BODY_BYTES);
     snprintf(path, sizeof(path), "/sandboxes/%s", cli->args[0]);
-    enum cli_exit status = make_body(cli, old, &body, err);
-    struct cli_request request = {.method = "PUT",
+    enum cli_exit status = make_body(cli, is_patch, &body, err);
+    struct cli_request request = {.method = is_patch ? "PATCH" : "PUT",
                                   .path = path,
-                                  .content_type = "application/json",
+                                  .content_type = is_patch ? "application/merge-patch+json"
+                                                           : "application/json",
                                   .body = buf_text(&body),
                                   .body_len = body.len,
-                                  .is_only_new = !old};
+                                  .is_only_new = !is_patch};
     return status == CLI_OK ? cli_call(cli, &request, ret, err) : status;
 }
 
@@ -181,7 +181,7 @@ enum cli_exit cmd_create(struct cli *cli, struct err *err)
     cleanup_reply struct cli_reply reply = {0};
     enum cli_exit status = check_options(cli, false, err);
     if (status == CLI_OK)
-        status = put(cli, NULL, &reply, err);
+        status = send(cli, false, &reply, err);
     if (status != CLI_OK)
         return status;
     if (reply.status == 412)
@@ -193,20 +193,9 @@ enum cli_exit cmd_create(struct cli *cli, struct err *err)
 
 enum cli_exit cmd_set(struct cli *cli, struct err *err)
 {
-    char path[128];
-    cleanup_json struct json *old = NULL;
-    cleanup_reply struct cli_reply found = {0};
     cleanup_reply struct cli_reply reply = {0};
     enum cli_exit status = check_options(cli, true, err);
-    if (status != CLI_OK)
-        return status;
-    snprintf(path, sizeof(path), "/sandboxes/%s", cli->args[0]);
-    struct cli_request request = {.method = "GET", .path = path};
-    status = cli_ask(cli, &request, &found, err);
-    if (status != CLI_OK)
-        return status;
-    if (json_parse(buf_text(&found.body), found.body.len, JSON_STRICT, &old, NULL) < 0)
-        return cli_fail(err, CLI_FAILED, "the daemon's answer is not JSON");
-    status = put(cli, old, &reply, err);
+    if (status == CLI_OK)
+        status = send(cli, true, &reply, err);
     return status == CLI_OK ? tell(cli, &reply, err) : status;
 }

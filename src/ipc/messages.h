@@ -73,13 +73,29 @@ struct msg_sandbox_list {
     uint32_t label_count;
     char labels[2560]; /* NAME=VALUE or NAME, each with its NUL: all of them */
 };
+/* Of a patch: what it names, and so sets to the value that the message has, or takes away. */
+enum sandbox_patch {
+    PATCH_POLICY = 1 << 0,
+    PATCH_MEMORY = 1 << 1,
+    PATCH_CPUS = 1 << 2,
+    PATCH_PIDS = 1 << 3,
+    PATCH_NO_ENV = 1 << 4, /* first of all, the whole of it */
+    PATCH_NO_LABELS = 1 << 5,
+    PATCH_ALL = (1 << 6) - 1,
+};
 struct msg_sandbox_put {
     char name[MSG_NAME];
     char agent[MSG_NAME];  /* "": the one it has, or the default one */
     char policy[MSG_NAME]; /* "": the daemon's, as with a 0 below */
     uint32_t is_only_new;  /* a sandbox that is there is left as it is */
-    uint32_t env_bytes;    /* of the descriptor's; the labels follow (task/settings.h) */
+    uint32_t is_patch;     /* changes what is there, of a sandbox that is there */
+    uint32_t named;        /* enum sandbox_patch; 0 without is_patch */
+    /* of the descriptor's, in this order (task/settings.h); the last two are names of a patch that
+     * are taken away, each as "NAME=" */
+    uint32_t env_bytes;
     uint32_t label_bytes;
+    uint32_t env_gone_bytes;
+    uint32_t label_gone_bytes;
     int64_t memory_mib;
     int64_t cpu_millis;
     int64_t pids;

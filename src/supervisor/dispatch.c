@@ -121,12 +121,39 @@ static int dispatch_read_list(int fd, uint32_t len, size_t at, struct buf *ret)
     return 0;
 }
 
-/* What a PUT sets, checked; NULL: no client of ours could have sent it. */
+static bool dispatch_read_lists(const struct msg_sandbox_put *body, int fd,
+                                struct settings_put *put)
+{
+    const struct {
+        struct buf *list;
+        enum settings_list kind;
+        uint32_t bytes;
+    } lists[] = {
+        {&put->settings.env, SETTINGS_ENV, body->env_bytes},
+        {&put->settings.labels, SETTINGS_LABELS, body->label_bytes},
+        {&put->env_gone, SETTINGS_ENV, body->env_gone_bytes},
+        {&put->labels_gone, SETTINGS_LABELS, body->label_gone_bytes},
+    };
+    size_t at = 0;
+    for (size_t i = 0; i < ARRAY_LEN(lists); i++) {
+        if (dispatch_read_list(fd, lists[i].bytes, at, lists[i].list) < 0 ||
+            !settings_list_is_valid(lists[i].kind, lists[i].list))
+            return false;
+        at += lists[i].bytes;
+    }
+    return true;
+}
+
+/* What a PUT or PATCH sets, checked; NULL: no client of ours could have sent it. */
 static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body, int fd)
 {
     struct settings_put *put = must_alloc(sizeof(*put));
     struct settings *settings = &put->settings;
     *settings = SETTINGS_INIT;
+    put->env_gone = BUF_INIT(LIMIT_ENV_BYTES);
+    put->labels_gone = BUF_INIT(LIMIT_LABELS_BYTES);
+    put->is_patch = body->is_patch;
+    put->named = body->named;
     IPC_SET_TEXT(put->agent, IPC_TEXT(body->agent));
     IPC_SET_TEXT(settings->policy, IPC_TEXT(body->policy));
     put->is_only_new = body->is_only_new;
@@ -137,10 +164,7 @@ static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body
         (!put->agent[0] || name_is_valid(put->agent, strlen(put->agent))) &&
         (!settings->policy[0] || name_is_valid(settings->policy, strlen(settings->policy))) &&
         settings->memory_mib >= 0 && settings->cpu_millis >= 0 && settings->pids >= 0 &&
-        dispatch_read_list(fd, body->env_bytes, 0, &settings->env) == 0 &&
-        dispatch_read_list(fd, body->label_bytes, body->env_bytes, &settings->labels) == 0 &&
-        settings_list_is_valid(SETTINGS_ENV, &settings->env) &&
-        settings_list_is_valid(SETTINGS_LABELS, &settings->labels);
+        (body->named & ~(uint32_t)PATCH_ALL) == 0 && dispatch_read_lists(body, fd, put);
     if (is_good)
         return put;
     settings_put_free(put);

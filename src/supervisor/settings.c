@@ -18,7 +18,72 @@ void settings_put_free(struct settings_put *put)
     if (!put)
         return;
     settings_free(&put->settings);
+    buf_free(&put->env_gone);
+    buf_free(&put->labels_gone);
     free(put);
+}
+
+/* --------------------------------------------------------------------------------- changes */
+
+bool settings_list_equals(const struct buf *a, const struct buf *b)
+{
+    if (a->len != b->len)
+        return false; /* no name is twice in a list */
+    for (const char *text = NULL; (text = settings_next(a, text));)
+        if (!settings_have(b, text))
+            return false;
+    return true;
+}
+
+static bool settings_has_name_of(const struct buf *list, const char *text)
+{
+    char name[LIMIT_LABEL_PREFIX_BYTES + LIMIT_ENV_NAME_BYTES + 2];
+    snprintf(name, sizeof(name), "%.*s", (int)strcspn(text, "="), text);
+    return settings_have(list, name);
+}
+
+/* The texts of `old` that are neither set nor gone, then those that are set. */
+static int settings_change_list(enum settings_list kind, const struct buf *old,
+                                const struct buf *set, const struct buf *gone, struct buf *ret,
+                                struct err *err)
+{
+    int result = 0;
+    for (const char *text = NULL; result == 0 && (text = settings_next(old, text));)
+        if (!settings_has_name_of(set, text) && !settings_has_name_of(gone, text))
+            result = buf_append(ret, text, strlen(text) + 1);
+    if (result == 0 && set->len)
+        result = buf_append(ret, set->data, set->len);
+    if (result == -ENOMEM)
+        return err_set(err, ENOMEM, "no memory for the settings");
+    if (result == 0 && settings_list_is_valid(kind, ret))
+        return 0;
+    bool is_env = kind == SETTINGS_ENV;
+    return err_set(err, EINVAL, "\"%s\" may have at most %d members, and %zu bytes in all",
+                   is_env ? "env" : "labels", is_env ? LIMIT_ENV : LIMIT_LABELS, ret->max);
+}
+
+int settings_change(const struct settings *old, const struct settings_put *put,
+                    struct settings *ret, struct err *err)
+{
+    static const struct buf nothing;
+    const struct settings *set = &put->settings;
+    struct settings fresh = SETTINGS_INIT;
+    uint32_t named = put->is_patch ? put->named : PATCH_ALL;
+    memcpy(fresh.policy, named & PATCH_POLICY ? set->policy : old->policy, sizeof(fresh.policy));
+    fresh.memory_mib = named & PATCH_MEMORY ? set->memory_mib : old->memory_mib;
+    fresh.cpu_millis = named & PATCH_CPUS ? set->cpu_millis : old->cpu_millis;
+    fresh.pids = named & PATCH_PIDS ? set->pids : old->pids;
+    int result = settings_change_list(SETTINGS_ENV, named & PATCH_NO_ENV ? &nothing : &old->env,
+                                      &set->env, &put->env_gone, &fresh.env, err);
+    if (result == 0)
+        result =
+            settings_change_list(SETTINGS_LABELS, named & PATCH_NO_LABELS ? &nothing : &old->labels,
+                                 &set->labels, &put->labels_gone, &fresh.labels, err);
+    if (result == 0)
+        *ret = fresh;
+    else
+        settings_free(&fresh);
+    return result;
 }
 
 /* ----------------------------------------------------------------------------------- JSON */
@@ -134,8 +199,8 @@ static int settings_refuse_agent(const struct supervisor *supervisor, const char
     return settings_refuse_name("agent", &names, "", err);
 }
 
-static int settings_check_agent(struct supervisor *supervisor, const char *name,
-                                char ret_image[LIMIT_NAME_BYTES + 1], struct err *err)
+int settings_check_agent(struct supervisor *supervisor, const char *name,
+                         char ret_image[LIMIT_NAME_BYTES + 1], struct err *err)
 {
     struct agent *agent = NULL;
     int result = supervisor_read_agent(supervisor, name, &agent, err);
@@ -184,20 +249,27 @@ static int settings_check_limit(const char *name, int64_t value, int64_t least, 
                    name, low, (double)most / unit, name);
 }
 
-int settings_check(struct supervisor *supervisor, const char *agent,
-                   const struct settings *settings, char ret_image[LIMIT_NAME_BYTES + 1],
-                   struct err *err)
+int settings_check(const struct supervisor *supervisor, const struct settings *settings,
+                   const struct settings *old, struct err *err)
 {
     const struct config *config = supervisor->config;
-    int result = settings_check_agent(supervisor, agent, ret_image, err);
-    if (result == 0)
-        result = settings_check_limit("memory_mib", settings->memory_mib, LIMIT_LEAST_MEMORY_MIB,
-                                      config->memory_mib, 1, err);
-    if (result == 0)
-        result = settings_check_limit("cpus", settings->cpu_millis, LIMIT_LEAST_CPU_MILLIS,
-                                      config->cpu_millis, 1000, err);
-    if (result == 0)
-        result =
-            settings_check_limit("pids", settings->pids, LIMIT_LEAST_PIDS, config->pids, 1, err);
-    return result < 0 ? result : settings_check_policy(supervisor, settings->policy, err);
+    const struct {
+        const char *name;
+        int64_t value, old, least, most;
+        int unit;
+    } limits[] = {
+        {"memory_mib", settings->memory_mib, old->memory_mib, LIMIT_LEAST_MEMORY_MIB,
+         config->memory_mib, 1},
+        {"cpus", settings->cpu_millis, old->cpu_millis, LIMIT_LEAST_CPU_MILLIS, config->cpu_millis,
+         1000},
+        {"pids", settings->pids, old->pids, LIMIT_LEAST_PIDS, config->pids, 1},
+    };
+    int result = 0;
+    for (size_t i = 0; result == 0 && i < ARRAY_LEN(limits); i++)
+        if (limits[i].value != limits[i].old)
+            result = settings_check_limit(limits[i].name, limits[i].value, limits[i].least,
+                                          limits[i].most, limits[i].unit, err);
+    if (result < 0 || strcmp(settings->policy, old->policy) == 0)
+        return result;
+    return settings_check_policy(supervisor, settings->policy, err);
 }

@@ -12,14 +12,23 @@
 struct sandbox;
 struct supervisor;
 
-/* A PUT that waits for its turn: the agent ("": the default one, or the one it has) and the rest.
- */
+/* A PUT or PATCH that waits for its turn: the agent ("": the default one, or the one it has) and
+ * the rest. */
 struct settings_put {
     char agent[LIMIT_NAME_BYTES + 1];
     bool is_only_new; /* a sandbox that is there is left as it is */
+    bool is_patch;    /* what is not named stays */
+    uint32_t named;   /* of a patch: enum sandbox_patch */
     struct settings settings;
+    struct buf env_gone, labels_gone; /* of a patch: "NAME=" */
 };
 void settings_put_free(struct settings_put *put);
+/* What is set after it, where `old` is set now: of a PUT its own, of a PATCH both. -EINVAL, with
+ * why for the client: it would be too much. On success the caller frees *ret. */
+int settings_change(const struct settings *old, const struct settings_put *put,
+                    struct settings *ret, struct err *err);
+/* Whether both lists have the same texts, in whatever order. */
+bool settings_list_equals(const struct buf *a, const struct buf *b);
 
 /* Members of the object that is open: those that are set. */
 void settings_write(struct json_writer *writer, const struct settings *settings, bool with_env);
@@ -29,8 +38,10 @@ bool settings_read(const struct json *object, struct settings *ret);
 /* What an instance is started with: the sandbox's own limits, below those of the configuration. */
 int64_t settings_limit(int64_t own, int64_t of_config);
 
-/* 0 when a sandbox may have these, also of a new one. -EINVAL: why not, for the client. -EAGAIN:
- * not yet. Fills *ret_image with the image of the agent. */
-int settings_check(struct supervisor *supervisor, const char *agent,
-                   const struct settings *settings, char ret_image[LIMIT_NAME_BYTES + 1],
-                   struct err *err);
+/* 0 when a sandbox may have these that has `old`: what stays as it was is not judged again.
+ * -EINVAL: why not, for the client. -EAGAIN: not yet. */
+int settings_check(const struct supervisor *supervisor, const struct settings *settings,
+                   const struct settings *old, struct err *err);
+/* The image of the agent; errors as settings_check. */
+int settings_check_agent(struct supervisor *supervisor, const char *name,
+                         char ret_image[LIMIT_NAME_BYTES + 1], struct err *err);

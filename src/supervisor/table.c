@@ -296,44 +296,75 @@ static bool set_needs_stop(const struct sandbox *sandbox, const struct settings 
 {
     const struct settings *old = &sandbox->meta.settings;
     return fresh->memory_mib != old->memory_mib || fresh->cpu_millis != old->cpu_millis ||
-           fresh->pids != old->pids || fresh->env.len != old->env.len ||
-           (old->env.len && memcmp(fresh->env.data, old->env.data, old->env.len) != 0);
+           fresh->pids != old->pids || !settings_list_equals(&fresh->env, &old->env);
+}
+
+/* What a sandbox is to be set to. */
+struct set {
+    const char *agent;
+    char image[LIMIT_NAME_BYTES + 1];
+    struct settings settings;
+};
+
+/* The agent that it has already stays with its image, whatever became of its recipe. */
+static int set_find_image(const struct sandbox *sandbox, struct set *set, struct err *err)
+{
+    const struct meta *meta = &sandbox->meta;
+    bool is_same = strcmp(set->agent, meta->agent) == 0;
+    int result = 0;
+    if (!is_same || !meta->was_started)
+        result = settings_check_agent(sandbox->supervisor, set->agent, set->image, err);
+    if (!is_same || (!meta->was_started && result == 0))
+        return result;
+    memcpy(set->image, meta->image, sizeof(set->image));
+    return 0;
 }
 
 /* Why the sandbox may not be set now, or 0. */
-static int set_check(const struct sandbox *sandbox, const struct settings_put *put,
-                     const char *agent, const char *image, struct err *err)
+static int set_check(const struct sandbox *sandbox, const struct set *set, struct err *err)
 {
     const struct meta *meta = &sandbox->meta;
-    if (put->is_only_new && !sandbox->is_new)
-        return err_set(err, ENOTUNIQ, "There is a sandbox %s already", meta->name);
     if (meta->task == TASK_RUNNING || sandbox->task_number)
         return err_set(err, EBUSY, "A task is running: wait for its end, or cancel it");
-    if (meta->was_started && strcmp(image, meta->image) != 0)
+    if (meta->was_started && strcmp(set->image, meta->image) != 0)
         return err_set(err, EBUSY,
                        "%s was started with the image %s, and the agent %s needs %s: what was "
                        "installed in it lies on its image. Remove it, or make another sandbox",
-                       meta->name, meta->image, agent, image);
+                       meta->name, meta->image, set->agent, set->image);
     if ((sandbox->runs || sandbox->foreign_runs || sandbox->base_jail) &&
-        set_needs_stop(sandbox, &put->settings))
+        set_needs_stop(sandbox, &set->settings))
         return err_set(err, EBUSY,
                        "A program is running in it, and other limits or another environment need "
                        "a new start: wait for its end, or stop the sandbox");
     return 0;
 }
 
+/* The whole of it, in the order in which clients are told what is wrong. */
+static int set_make(const struct sandbox *sandbox, const struct settings_put *put, struct set *ret,
+                    struct err *err)
+{
+    if (put->is_only_new && !sandbox->is_new)
+        return err_set(err, ENOTUNIQ, "There is a sandbox %s already", sandbox->meta.name);
+    ret->agent = put->agent[0] ? put->agent : sandbox->meta.agent;
+    int result = settings_change(&sandbox->meta.settings, put, &ret->settings, err);
+    if (result == 0)
+        result = set_find_image(sandbox, ret, err);
+    if (result == 0)
+        result = settings_check(sandbox->supervisor, &ret->settings, &sandbox->meta.settings, err);
+    return result == 0 ? set_check(sandbox, ret, err) : result;
+}
+
 /* The record on disk comes first: what it cannot keep is not in force. */
-static int set_apply(struct sandbox *sandbox, struct settings_put *put, const char *agent,
-                     const char *image, struct err *err)
+static int set_apply(struct sandbox *sandbox, struct set *set, struct err *err)
 {
     struct meta fresh = sandbox->meta;
-    snprintf(fresh.agent, sizeof(fresh.agent), "%s", agent);
-    snprintf(fresh.image, sizeof(fresh.image), "%s", image);
-    fresh.settings = put->settings;
+    snprintf(fresh.agent, sizeof(fresh.agent), "%s", set->agent);
+    snprintf(fresh.image, sizeof(fresh.image), "%s", set->image);
+    fresh.settings = set->settings;
     int result = meta_write(sandbox->folder_fd, &fresh, err);
     if (result < 0)
         return result;
-    put->settings = sandbox->meta.settings; /* to be freed */
+    set->settings = sandbox->meta.settings; /* to be freed */
     sandbox->meta = fresh;
     egress_set_policy(sandbox->supervisor, sandbox);
     return 0;
@@ -365,24 +396,22 @@ static void set_answer(struct sandbox *sandbox, struct reply reply, bool is_new)
 
 static enum op_step op_begin_set(struct sandbox *sandbox, const struct op *op)
 {
-    struct settings_put *put = op->put;
-    const char *agent = put->agent[0] ? put->agent : sandbox->meta.agent;
-    char image[LIMIT_NAME_BYTES + 1] = "";
+    struct set set = {.settings = SETTINGS_INIT};
     struct err err = {0};
-    int result = settings_check(sandbox->supervisor, agent, &put->settings, image, &err);
-    if (result == 0)
-        result = set_check(sandbox, put, agent, image, &err);
-    bool must_stop = sandbox->state != SANDBOX_STOPPED && set_needs_stop(sandbox, &put->settings);
-    if (result == 0 && must_stop) {
-        instance_stop(sandbox);
-        return OP_WAITS;
-    }
+    int result = set_make(sandbox, op->put, &set, &err);
+    bool must_stop =
+        result == 0 && sandbox->state != SANDBOX_STOPPED && set_needs_stop(sandbox, &set.settings);
     bool is_new = sandbox->is_new;
-    if (result == 0)
-        result = set_apply(sandbox, put, agent, image, &err);
+    if (result == 0 && !must_stop)
+        result = set_apply(sandbox, &set, &err);
+    settings_free(&set.settings);
     if (result < 0) {
         set_refuse(sandbox->supervisor, op->reply, result, err.message);
         return OP_DONE;
+    }
+    if (must_stop) {
+        instance_stop(sandbox);
+        return OP_WAITS;
     }
     if (is_new)
         expiry_watch(sandbox);
@@ -448,15 +477,22 @@ void table_refuse_starts(struct sandbox *sandbox, const char *why)
     }
 }
 
-/* A sandbox for a PUT: only when it may have what is asked. */
+/* A sandbox for a PUT: only when it may have what is asked. A PATCH makes none. */
 static struct sandbox *table_missing_set(struct supervisor *supervisor, const char *name,
                                          const struct op *op)
 {
     struct sandbox *sandbox = NULL;
     struct err err = {0};
     char image[LIMIT_NAME_BYTES + 1];
+    const struct settings nothing = SETTINGS_INIT;
+    if (op->put->is_patch) {
+        reply_status(supervisor, op->reply, IPC_STATUS_NOT_FOUND, "There is no sandbox %s", name);
+        return NULL;
+    }
     const char *agent = op->put->agent[0] ? op->put->agent : supervisor->config->default_agent;
-    int result = settings_check(supervisor, agent, &op->put->settings, image, &err);
+    int result = settings_check_agent(supervisor, agent, image, &err);
+    if (result == 0)
+        result = settings_check(supervisor, &op->put->settings, &nothing, &err);
     if (result == 0)
         result = table_create(supervisor, name, agent, &sandbox, &err);
     if (result < 0)

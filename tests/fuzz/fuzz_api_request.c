@@ -25,19 +25,23 @@ static void check_spec(const struct buf *bytes, uint32_t options)
 }
 
 /* The supervisor takes each list that is accepted. */
-static void check_put(const char *data, size_t len)
+static void check_put(const char *data, size_t len, bool is_patch)
 {
     struct msg_sandbox_put put;
     struct err err;
-    cleanup_buf struct buf lists = BUF_INIT(LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES);
-    if (request_sandbox_put(data, len, &put, &lists, &err) < 0)
+    cleanup_buf struct buf lists = BUF_INIT(2 * (LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES));
+    if (request_sandbox_put(data, len, is_patch, &put, &lists, &err) < 0)
         return;
-    struct buf env = {.data = lists.data, .len = put.env_bytes};
-    struct buf labels = {.data = lists.data + (lists.data ? put.env_bytes : 0),
-                         .len = put.label_bytes};
-    assert(lists.len == env.len + labels.len);
-    assert(settings_list_is_valid(SETTINGS_ENV, &env));
-    assert(settings_list_is_valid(SETTINGS_LABELS, &labels));
+    const uint32_t bytes[] = {put.env_bytes, put.label_bytes, put.env_gone_bytes,
+                              put.label_gone_bytes};
+    size_t at = 0;
+    for (size_t i = 0; i < 4; i++) {
+        struct buf list = {.data = lists.data ? lists.data + at : NULL, .len = bytes[i]};
+        assert(settings_list_is_valid(i % 2 ? SETTINGS_LABELS : SETTINGS_ENV, &list));
+        at += bytes[i];
+    }
+    assert(lists.len == at && put.is_patch == is_patch);
+    assert(is_patch || (!put.named && !put.env_gone_bytes && !put.label_gone_bytes));
     assert(put.memory_mib >= 0 && put.cpu_millis >= 0 && put.pids >= 0);
 }
 
@@ -72,8 +76,10 @@ static void read_one(int which, const char *data, size_t len)
         if (request_token(data, len, 1000, &token, &err) == 0)
             assert(token.read_only <= 1 && (!token.expires_ms || token.expires_ms > 1000));
     }
-    if (which == 8)
-        check_put(data, len);
+    if (which == 8) {
+        check_put(data, len, false);
+        check_put(data, len, true);
+    }
     if (which == 9)
         check_list(data, len);
     if (which == 10) {

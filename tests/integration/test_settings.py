@@ -3,6 +3,7 @@ import json
 import os
 import pathlib
 import shutil
+import subprocess
 
 import pytest
 
@@ -79,6 +80,92 @@ def test_a_put_replaces_everything_but_the_agent(box_daemon):
     box_daemon.sandbox("whole").remove()
     assert put(box_daemon, "whole", **{"If-None-Match": "*"}).status == 201
     box_daemon.sandbox("whole").remove()
+
+
+def patch(daemon, name, body):
+    return daemon.call("PATCH", f"/sandboxes/{name}", body)
+
+
+def test_a_patch_changes_what_it_names_and_null_takes_away(box_daemon):
+    assert patch(box_daemon, "patched", {"labels": {"a": "b"}}).status == 404
+    assert box_daemon.get("/sandboxes/patched").status == 404
+    put(box_daemon, "patched", {"policy": "closed", "limits": {"pids": 50, "cpus": 1}, "env": {"A": "1", "B": "2"},
+                                "labels": {"x": "1", "y": "2"}})
+    keys = ("policy", "limits", "env", "labels")
+
+    def after(body):
+        answer = patch(box_daemon, "patched", body)
+        assert answer.status == 200, answer
+        shown = box_daemon.get("/sandboxes/patched").json
+        return {key: shown[key] for key in keys if key in shown}
+    whole = {"policy": "closed", "limits": {"pids": 50, "cpus": 1}, "env": {"A": "1", "B": "2"},
+             "labels": {"x": "1", "y": "2"}}
+    assert after({}) == whole
+    whole |= {"limits": {"memory_mib": 64, "pids": 50}, "env": {"B": "3", "C": ""}, "labels": {"y": "2"}}
+    assert after({"limits": {"memory_mib": 64, "cpus": None}, "env": {"A": None, "B": "3", "C": "", "D": None},
+                  "labels": {"x": None}}) == whole
+    assert after({"policy": None, "env": None}) == {"limits": whole["limits"], "labels": {"y": "2"}}
+    assert after({"limits": None, "labels": None, "policy": "closed"}) == {"policy": "closed"}
+    for body, text in (({"agent": None}, '"agent" must be a name'), ({"limits": {"pids": 1}}, "limits.pids must be from"),
+                       ({"labels": {"-": None}}, "is not a label"), ("x", "Send {")):
+        answer = patch(box_daemon, "patched", body)
+        assert answer.status == 400 and text in answer.text, answer
+    assert after({"labels": {f"a{i}": "" for i in range(32)}})["labels"]
+    answer = patch(box_daemon, "patched", {"labels": {"one-more": ""}})
+    assert answer.status == 400 and '"labels" may have at most 32 members' in answer.text
+    box_daemon.sandbox("patched").remove()
+
+
+def test_changes_at_once_all_hold(box_daemon):
+    put(box_daemon, "at-once", {"labels": {"first": "1"}})
+    environment = {"PATH": os.environ["PATH"], "PADDOCK_URL": f"unix:{box_daemon.socket}"}
+    changes = [subprocess.Popen([box_daemon.paddock, "set", "at-once", "--label", f"l{i}={i}", "--env", f"E{i}={i}"],
+                                env=environment) for i in range(12)]
+    assert [change.wait(harness.patient(60)) for change in changes] == [0] * 12
+    shown = box_daemon.get("/sandboxes/at-once").json
+    assert shown["labels"] == {"first": "1", **{f"l{i}": str(i) for i in range(12)}}
+    assert shown["env"] == {f"E{i}": str(i) for i in range(12)}
+    box_daemon.sandbox("at-once").remove()
+
+
+def test_the_same_environment_in_another_order_stops_nothing(box_daemon):
+    sandbox = box_daemon.sandbox("order")
+    put(box_daemon, "order", {"env": {"A": "1", "B": "2", "C": "3"}})
+    assert sandbox.sh("echo $A$B$C")["stdout"] == "123\n"
+    boot = box_daemon.get("/sandboxes/order").json["bootId"]
+    answer = put(box_daemon, "order", {"env": {"C": "3", "A": "1", "B": "2"}})
+    assert answer.status == 200 and answer.json["state"] == "running" and answer.json["bootId"] == boot
+    assert put(box_daemon, "order", {"env": {"C": "3", "A": "2", "B": "1"}}).json["state"] == "stopped"
+    sandbox.remove()
+
+
+@pytest.mark.parametrize("is_started", [False, True])
+def test_what_stays_is_not_judged_again(make_daemon, is_started):
+    """Labels can be set when the recipe, the policy and the room for its limits are gone."""
+    daemon = make_daemon(default_agent="sh", limits={"memory_mib": 2048, "pids": 512}, start=False)
+    policy = pathlib.Path(daemon.config["policy"]).with_name("closed.json")
+    policy.write_text('{"rules": []}')
+    daemon.start()
+    has_policies(daemon)
+    assert put(daemon, "stays", {"policy": "closed", "limits": {"memory_mib": 1024, "pids": 512}}).status == 201
+    if is_started:
+        assert daemon.sandbox("stays").exec("/bin/true")["exitCode"] == 0
+    daemon.stop()
+    policy.unlink()
+    shutil.rmtree(pathlib.Path(daemon.config["recipes_dir"], "sh"))
+    daemon.config["limits"] = {"memory_mib": 512, "pids": 512}
+    daemon.start()
+    answer = patch(daemon, "stays", {"labels": {"a": "b"}})
+    assert answer.status == 200 and answer.json["labels"] == {"a": "b"}, answer
+    assert answer.json["limits"] == {"memory_mib": 1024, "pids": 512} and answer.json["image"] == "claude"
+    body = {key: answer.json[key] for key in ("agent", "policy", "limits")}
+    answer = put(daemon, "stays", {**body, "labels": {"a": "c"}})
+    assert answer.status == 200 and answer.json["labels"] == {"a": "c"}, answer
+    # what changes is
+    assert patch(daemon, "stays", {"limits": {"memory_mib": 1023}}).status == 400
+    assert "There is no agent elsewhere" in patch(daemon, "stays", {"agent": "elsewhere"}).text
+    assert put(daemon, "other", {"agent": "sh"}).status == 400
+    daemon.close()
 
 
 @pytest.mark.parametrize("body, text", [

@@ -244,17 +244,38 @@ static void test_what_is_set_is_packed_for_the_supervisor(void)
 {
     static const char body[] = "{\"agent\":\"a\",\"limits\":{\"cpus\":0.25,\"pids\":20},"
                                "\"env\":{\"A\":\"1\",\"B\":\"\"},\"labels\":{\"x.y/z\":\"1\"}}";
-    cleanup_buf struct buf lists = BUF_INIT(LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES);
+    cleanup_buf struct buf lists = BUF_INIT(2 * (LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES));
     struct msg_sandbox_put put;
     struct err err;
-    assert(request_sandbox_put(body, sizeof(body) - 1, &put, &lists, &err) == 0);
+    assert(request_sandbox_put(body, sizeof(body) - 1, false, &put, &lists, &err) == 0);
     assert(strcmp(put.agent, "a") == 0 && !put.policy[0] && put.cpu_millis == 250);
     assert(put.pids == 20 && put.memory_mib == 0 && put.env_bytes == 7 && put.label_bytes == 8);
     assert(memcmp(lists.data, "A=1\0B=\0x.y/z=1", 15) == 0);
     buf_clear(&lists);
-    assert(request_sandbox_put("", 0, &put, &lists, &err) == 0 && put.env_bytes == 0);
-    assert(request_sandbox_put("null", 4, &put, &lists, &err) == -EINVAL);
-    assert(request_sandbox_put("{\"env\":{\"A\":null}}", 18, &put, &lists, &err) == -EINVAL);
+    assert(request_sandbox_put("", 0, false, &put, &lists, &err) == 0 && put.env_bytes == 0);
+    assert(request_sandbox_put("null", 4, false, &put, &lists, &err) == -EINVAL);
+    assert(request_sandbox_put("{\"env\":{\"A\":null}}", 18, false, &put, &lists, &err) == -EINVAL);
+    assert(request_sandbox_put("{\"policy\":null}", 15, false, &put, &lists, &err) == -EINVAL);
+}
+
+static void test_a_patch_tells_what_it_names_and_what_goes(void)
+{
+    static const char body[] = "{\"policy\":null,\"limits\":{\"cpus\":null,\"pids\":20},"
+                               "\"env\":{\"A\":null,\"B\":\"1\"},\"labels\":{\"x\":null}}";
+    cleanup_buf struct buf lists = BUF_INIT(2 * (LIMIT_ENV_BYTES + LIMIT_LABELS_BYTES));
+    struct msg_sandbox_put put;
+    struct err err;
+    assert(request_sandbox_put(body, sizeof(body) - 1, true, &put, &lists, &err) == 0);
+    assert(put.is_patch && put.named == (PATCH_POLICY | PATCH_CPUS | PATCH_PIDS));
+    assert(put.pids == 20 && put.cpu_millis == 0 && !put.policy[0]);
+    assert(put.env_bytes == 4 && put.label_bytes == 0 && put.env_gone_bytes == 3);
+    assert(put.label_gone_bytes == 3 && memcmp(lists.data, "B=1\0A=\0x=", 10) == 0);
+    buf_clear(&lists);
+    static const char whole[] = "{\"limits\":null,\"env\":null,\"labels\":null}";
+    assert(request_sandbox_put(whole, sizeof(whole) - 1, true, &put, &lists, &err) == 0);
+    assert(put.named == (PATCH_ALL & ~PATCH_POLICY) && lists.len == 0);
+    assert(request_sandbox_put("{}", 2, true, &put, &lists, &err) == 0 && put.named == 0);
+    assert(request_sandbox_put("{\"agent\":null}", 14, true, &put, &lists, &err) == -EINVAL);
 }
 
 static void test_filters_are_those_of_the_documents(void)
@@ -284,6 +305,7 @@ int main(void)
     test_an_outcome_is_one_only_when_whole();
     test_what_du_says_becomes_json();
     test_what_is_set_is_packed_for_the_supervisor();
+    test_a_patch_tells_what_it_names_and_what_goes();
     test_filters_are_those_of_the_documents();
     return 0;
 }
