@@ -67,7 +67,7 @@ class Daemon:
                     self.wfile.flush()
                 self.wfile.write(b"0\r\n\r\n")
 
-            do_GET = do_POST = do_PUT = do_DELETE = answer
+            do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = answer
 
             def log_message(self, *arguments):
                 pass

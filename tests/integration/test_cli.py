@@ -523,3 +523,16 @@ def test_colours_are_for_terminals_alone(daemon):
         for verb in (("diff", "a"), ("ls",)):
             assert b"\x1b" not in on_terminal(daemon, *verb, **environment)
     assert b"\x1b[" not in daemon.run("ls", environment={"TERM": "xterm"}).stdout
+
+
+def test_set_sends_what_it_changes_and_no_more(daemon):
+    daemon.on("PATCH", "/sandboxes/a", (200, {"name": "a"}))
+    result = daemon.run("set", "a", "--env", "A=1", "--env", "B-", "--env", "A=x=y", "--label", "l-", "--label", "l=",
+                        "--memory", "0", "--cpus", "1.5", "--policy", "")
+    assert result.returncode == 0, result
+    method, path, body, headers = daemon.asked[0]
+    assert (method, path) == ("PATCH", "/sandboxes/a")
+    assert headers["Content-Type"] == "application/merge-patch+json"
+    assert json.loads(body) == {"policy": None, "limits": {"memory_mib": None, "cpus": 1.5},
+                                "env": {"A": "x=y", "B": None}, "labels": {"l": ""}}
+    assert len(daemon.asked) == 1
