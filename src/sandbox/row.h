@@ -26,7 +26,11 @@ struct row {
     uid_t uid; /* ours, in the user namespace that we run in; so are the next */
     gid_t gid;
     uint32_t first_uid, first_gid, count; /* SUBORDINATE: the range */
-    bool is_ours; /* SUBORDINATE: our own namespace maps the range, and we are its root */
+    bool is_ours;           /* SUBORDINATE: our own namespace maps the range, and we are its root */
+    uint32_t first_outside; /* the first id of sandboxes, as the namespace around ours calls it:
+                               who owns the files on disk, wherever the daemon is started */
+    char shared_with[64];   /* SUBORDINATE: who else has ids of the range by /etc/subuid or
+                               /etc/subgid: may signal the sandboxes' processes; else "" */
     char newuidmap[64], newgidmap[64]; /* SUBORDINATE and not is_ours: their paths */
     char why[256];                     /* SINGLE: why there are no subordinate ids; else "" */
     char cure[256];                    /* SINGLE: what brings them */
@@ -47,6 +51,18 @@ uid_t row_root_on_disk(const struct row *row);
 /* The text of uid_map or gid_map: true when it is the host's own. */
 bool row_map_is_whole(const char *map);
 /* A run of at least ROW_IDS_LEAST ids of the map beside id 0; count is at most ROW_IDS. */
-bool row_map_find_range(const char *map, uint32_t *ret_first, uint32_t *ret_count);
-/* A range of at least ROW_IDS ids that a file of subuid(5) gives to the user, by name or number. */
-bool row_find_subordinate(const char *text, const char *name, uint32_t id, uint32_t *ret_first);
+bool row_map_find_range(const char *map, uint32_t *ret_first, uint32_t *ret_outside,
+                        uint32_t *ret_count);
+
+/* Who looks into a file of subuid(5). */
+struct row_owner {
+    const char *name; /* "": has none */
+    uint32_t uid;
+    uint32_t own_id; /* the uid for subuid, the gid for subgid: no range may have it */
+};
+/* The first ROW_IDS ids of a range that the file gives to the user, by name or number. Lines that
+ * are not as subuid(5) has them count as absent. */
+bool row_find_subordinate(const char *text, const struct row_owner *owner, uint32_t *ret_first);
+/* Another owner of some of those ids but root, who may do all anyway: its name as the file has it,
+ * cut to fit. */
+bool row_find_sharer(const char *text, const struct row_owner *owner, uint32_t first, char ret[64]);

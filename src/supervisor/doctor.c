@@ -44,7 +44,8 @@ static void doctor_user(struct doctor *doctor)
     struct row row = {0};
     struct err err = {0};
     int result = row_find(&row, &err);
-    enum finding_level level = row.kind == ROW_SINGLE ? FINDING_WARN : FINDING_OK;
+    bool is_worse = row.kind == ROW_SINGLE || row.shared_with[0];
+    enum finding_level level = is_worse ? FINDING_WARN : FINDING_OK;
     struct sandbox_finding *finding = doctor_add(doctor, "user", result < 0 ? FINDING_FAIL : level);
     if (result < 0)
         SAY(finding->text, "%.300s", err.message);
@@ -57,6 +58,12 @@ static void doctor_user(struct doctor *doctor)
         SAY(finding->text, "runs as uid %u with a single id: %s", row.uid, row.why);
     if (level == FINDING_OK)
         return;
+    if (row.shared_with[0]) {
+        SAY(finding->lost, "%s has some of these ids too, and may end what runs in the sandboxes",
+            row.shared_with);
+        SAY(finding->cure, "give each user in /etc/subuid and /etc/subgid a range of its own");
+        return;
+    }
     SAY(finding->lost, "no package can be installed in a sandbox, and no image be built");
     SAY(finding->cure, "%s", row.cure);
 }

@@ -79,7 +79,7 @@ static int state_write_meta(int state_fd, const struct row *row, struct err *err
 {
     char text[256];
     int len = snprintf(text, sizeof(text), "{\"schema\": %d, \"row\": \"%s\", \"first_id\": %u}\n",
-                       STATE_SCHEMA, row_name(row->kind), row_root_on_disk(row));
+                       STATE_SCHEMA, row_name(row->kind), row->first_outside);
     return fd_write_file_atomic(state_fd, "meta.json", 0600, text, (size_t)len, err);
 }
 
@@ -92,13 +92,13 @@ static int state_check_row(const struct json *json, const struct row *row, const
     int64_t first = json_integer(json_get(json, "first_id"));
     if (!was)
         was = row_name(ROW_ROOT);
-    if (strcmp(was, row_name(row->kind)) == 0 && first == (int64_t)row_root_on_disk(row))
+    if (strcmp(was, row_name(row->kind)) == 0 && first == (int64_t)row->first_outside)
         return 0;
     return err_set(err, EPERM,
                    "%s was made with %s ids (from %lld on) and this paddockd has %s ids (from %u "
                    "on): start it as before, or use another state_dir. %s%s%s",
-                   path, was, (long long)first, row_name(row->kind), row_root_on_disk(row),
-                   row->why, row->why[0] ? "; " : "", row->cure);
+                   path, was, (long long)first, row_name(row->kind), row->first_outside, row->why,
+                   row->why[0] ? "; " : "", row->cure);
 }
 
 /* STATE's own meta.json: its schema, so that an older daemon refuses a newer layout, and the row.

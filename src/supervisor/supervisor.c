@@ -58,6 +58,10 @@ static void supervisor_say_row(const struct supervisor *supervisor)
     if (row->kind == ROW_SUBORDINATE)
         log_info("runs as uid %u with the %u subordinate ids from %u on", row->uid, row->count,
                  row->first_uid);
+    if (row->shared_with[0])
+        log_warn("%s has ids of this range too and may end what runs in the sandboxes: give each "
+                 "user in /etc/subuid and /etc/subgid a range of its own",
+                 row->shared_with);
     if (row->kind == ROW_SINGLE)
         log_warn("runs as uid %u with this one id, which is the agents' too: no package can be "
                  "installed in a sandbox and no image be built. %s; %s",

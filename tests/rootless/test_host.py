@@ -75,19 +75,77 @@ def test_root_of_a_namespace_with_a_range(make_user_daemon, users, image_tar):
     on_disk = os.stat(daemon.state / "sandboxes/inner/workspace/repo/n")
     assert on_disk.st_uid == users["subordinate"].first + 1000
     assert "diff --git a/n b/n" in sandbox.diff().text
+    assert daemon.call("POST", f"{sandbox.path}/stop", timeout=60).status in (200, 204)
+    daemon.stop()
+    daemon.namespace.argv = plain  # the ids are the same, whoever mapped them
+    daemon.start()
+    assert sandbox.exec("/bin/cat", "/workspace/repo/n")["stdout"] == "1000\n"
+    assert "diff --git a/n b/n" in sandbox.diff().text
     daemon.close()
+
+
+def with_subuid(daemon, lines):
+    """The daemon is started where /etc/subuid and /etc/subgid have these lines."""
+    path = daemon.folder / "subuid"
+    path.write_text("".join(line + "\n" for line in lines))
+    plain = daemon.namespace.argv
+    daemon.namespace.argv = lambda *command: [
+        "unshare", "--mount", "sh", "-c", f"mount --bind {path} /etc/subuid && mount --bind {path} "
+        "/etc/subgid && exec \"$@\"", "sh", *plain(*command)]
+    return plain
+
+
+def test_odd_lines_of_subuid_are_passed_over(make_user_daemon, users):
+    """A range with the user's own id would be no map at all (the kernel refuses it), and numbers with
+    a sign are none."""
+    user = users["subordinate"]
+    daemon = make_user_daemon("subordinate", default_agent="sh", start=False)
+    with_subuid(daemon, [f"{user.name}:{user.uid - 1}:65536", f"{user.name}:-1:65536", ":1:65536",
+                         f"{user.name}:{user.first}:65536"])
+    daemon.start()
+    assert f"with the 65536 subordinate ids from {user.first} on" in daemon.log()
+    assert "has ids of this range too" not in daemon.log()
+    daemon.close()
+
+
+def test_a_range_that_another_user_has_too_is_said(make_user_daemon, users):
+    user, another = users["subordinate"], users["single"]
+    daemon = make_user_daemon("subordinate", default_agent="sh", start=False)
+    with_subuid(daemon, [f"{user.name}:{user.first}:65536", f"{another.name}:{user.first + 65535}:1"])
+    daemon.start()
+    assert f"{another.name} has ids of this range too" in daemon.log()
+    argv = daemon.namespace.argv(daemon.programs / "paddockd", "--config",
+                                 daemon.folder / "config.json", "--doctor", "--json")
+    findings = json.loads(harness.run(*argv, check=False).stdout)["findings"]
+    found = next(finding for finding in findings if finding["name"] == "user")
+    assert found["level"] == "warn" and another.name in found["lost"], found
+    daemon.close()
+
+
+def test_the_range_is_that_of_the_host_inside_a_namespace_too(make_user_daemon, users):
+    """Inside, every range begins at 1: what counts is who owns the files on disk."""
+    user = users["subordinate"]
+    daemon = make_user_daemon("subordinate", default_agent="sh", start=False)
+    host = daemon.namespace.argv
+    inside = ("unshare", "--map-root-user", "--map-auto", "--")
+    daemon.namespace.argv = lambda *command: host(*inside, *command)
+    daemon.start()
+    daemon.stop()
+    daemon.namespace.argv = host
+    with_subuid(daemon, [f"{user.name}:{user.first + 100000}:65536"])
+    other = daemon.namespace.argv
+    daemon.namespace.argv = lambda *command: other(*inside, *command)
+    daemon.start(wait=False)
+    assert daemon.process.wait(20) == 1
+    assert f"subordinate ids (from {user.first} on)" in daemon.errors()[-1], daemon.errors()
+    daemon.process = None
 
 
 def test_a_state_of_other_subordinate_ids_is_refused(make_user_daemon, users):
     """With other ids than its files have they could be neither read nor removed."""
     daemon = make_user_daemon("subordinate", default_agent="sh", start=False)
-    plain = daemon.namespace.argv
-    path = daemon.folder / "subuid"
     first = users["subordinate"].first
-    path.write_text(f"{users['subordinate'].name}:{first + 100000}:65536\n")
-    daemon.namespace.argv = lambda *command: [
-        "unshare", "--mount", "sh", "-c",
-        f"mount --bind {path} /etc/subuid && exec \"$@\"", "sh", *plain(*command)]
+    plain = with_subuid(daemon, [f"{users['subordinate'].name}:{first + 100000}:65536"])
     daemon.start()
     assert f"ids from {first + 100000} on" in daemon.log()
     daemon.stop()
