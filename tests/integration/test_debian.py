@@ -1,4 +1,6 @@
-"""What the scripts of the Debian package do to a machine, in a mount namespace of the test's own."""
+"""What the Debian package asks for; and what its scripts do to a machine, in a mount namespace of the
+test's own."""
+import re
 import shutil
 import subprocess
 
@@ -45,3 +47,22 @@ def test_a_removal_stops_the_daemon_of_the_machine_alone(folder):
 
 def test_an_upgrade_stops_none(folder):
     assert run_prerm(folder, "upgrade") == ["paddock runs", "other runs"]
+
+
+def field(name):
+    """The packages of a field of debian/control."""
+    text = (harness.ROOT / "debian/control").read_text()
+    value = re.search(rf"^{name}:((?:.*\n)(?:[ \t].*\n)*)", text, re.M)[1]
+    return {part.split()[0].removesuffix(":any") for part in value.replace("\n", " ").split(",")}
+
+
+def listed(*sets):
+    out = harness.run(harness.ROOT / "tools/packages", "--all", *sets).stdout.decode()
+    return set(out.split())
+
+
+def test_the_package_asks_for_what_a_build_and_a_run_need():
+    """tools/packages is what the sources need; a compiler, libc and ninja come with debhelper and meson."""
+    implied = {"gcc", "libc6-dev", "ninja-build"}
+    assert listed("build") - implied <= field("Build-Depends")
+    assert listed("run") <= field("Depends") | field("Recommends")
