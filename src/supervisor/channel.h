@@ -29,6 +29,6 @@ void channel_close(struct channel **channel);
 void channel_send(struct channel *channel, enum ipc_type type, uint64_t id, const void *body,
                   const int *fds, size_t fd_count);
 
-/* Reads what the peer has sent so far, without waiting for the loop; it ends, whatever the peer goes
- * on sending. */
+/* Reads what the peer has sent so far, without waiting for the loop; it ends, whatever the peer
+ * goes on sending. */
 void channel_drain(struct channel *channel);
