@@ -1,4 +1,4 @@
-"""The machine of tools/vm-test, and what is otherwise only there: limits in a pure v2 tree."""
+"""What is otherwise only in the machine of tools/vm-test: limits in a pure v2 tree."""
 import os
 import pathlib
 
@@ -16,14 +16,9 @@ def mounts():
     return [tuple(line.split()[1:4]) for line in lines]
 
 
-def test_it_is_debians_kernel_with_one_tree_of_groups_and_no_wire(sh_daemon):
-    assert os.uname().release.startswith("6.1.0-") and os.uname().release.endswith("-amd64")
-    assert pathlib.Path("/proc/1/comm").read_text() == "systemd\n"
+def test_there_is_one_tree_of_groups():
     assert [place for place, kind, _ in mounts() if kind.startswith("cgroup")] == [str(GROUPS)]
     assert "nsdelegate" in next(options for place, _, options in mounts() if place == str(GROUPS))
-    assert harness.run("stat", "-f", "-c", "%T", sh_daemon.state).stdout == b"ext2/ext3\n"
-    assert next(kind for place, kind, _ in mounts() if place == "/paddock") == "ext4"
-    assert os.listdir("/sys/class/net") == ["lo"]
 
 
 def test_doctor_finds_nothing_to_mend_in_kernel_groups_and_ids(sh_daemon):
