@@ -1,4 +1,4 @@
-"""The tree compiles for arm64 without a warning, and its pure functions do there what they do here."""
+"""The tree compiles for arm64 without a warning, and its unit tests pass under emulation."""
 import bare
 
 

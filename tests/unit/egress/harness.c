@@ -158,12 +158,18 @@ static int listen_on_loopback(int *ret_port)
     return fd;
 }
 
+int harness_patience(void)
+{
+    const char *text = getenv("PADDOCK_TEST_PATIENCE");
+    return text ? (int)strtol(text, NULL, 10) : 1;
+}
+
 static int connect_to(int port)
 {
     struct sockaddr_in address = {.sin_family = AF_INET,
                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
                                   .sin_port = htons((uint16_t)port)};
-    struct timeval limit = {.tv_sec = 20};
+    struct timeval limit = {.tv_sec = 20 * harness_patience()};
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert(fd >= 0 && connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0);
     assert(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)) == 0);

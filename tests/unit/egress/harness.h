@@ -9,6 +9,10 @@
 
 #define HARNESS_SECRET "s3cr3t-token-of-the-test"
 
+/* How many times slower than a usual one the machine is: PADDOCK_TEST_PATIENCE, or 1. Limits of
+ * time are multiplied by it. */
+int harness_patience(void);
+
 /* Starts the upstream (one thread a connection) and egress (one thread). */
 void harness_start(int idle_ms);
 
