@@ -115,6 +115,11 @@ static int create_v2(const struct cgroups *cgroups, const char *name, const char
     return make_group(group, leaf, err);
 }
 
+bool cgroups_has(const struct cgroups *cgroups, enum cgroup_controller controller)
+{
+    return cgroups->v2_has[controller] || cgroups->v1_fd[controller] >= 0;
+}
+
 void cgroup_entry_close(struct cgroup_entry *entry)
 {
     cleanup_fd_at(&entry->into_fd);
@@ -139,7 +144,7 @@ static int create(const struct cgroups *cgroups, const char *name, const char *l
         return result;
     }
     for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-        entry.limits[i] = cgroups->v2_has[i] || cgroups->v1_fd[i] >= 0;
+        entry.limits[i] = cgroups_has(cgroups, (enum cgroup_controller)i);
     *ret = entry;
     return 0;
 }

@@ -50,6 +50,8 @@ void cgroups_close(struct cgroups *cgroups);
 /* Closes and opens again. */
 void cgroups_renew(struct cgroups *cgroups);
 
+bool cgroups_has(const struct cgroups *cgroups, enum cgroup_controller controller);
+
 /* Makes the group `name` with its limits and `name`/`leaf` for the first process; our folder too
  * where it has been removed meanwhile. */
 int cgroup_create(struct cgroups *cgroups, const char *name, const char *leaf,

@@ -157,6 +157,13 @@ enum cgroup_layout sandbox_host_cgroups(const struct sandbox_host *host)
     return host->cgroups.layout;
 }
 
+struct host_unheld sandbox_host_unheld(const struct sandbox_host *host)
+{
+    return (struct host_unheld){.memory = !cgroups_has(&host->cgroups, CGROUP_MEMORY),
+                                .cpus = !cgroups_has(&host->cgroups, CGROUP_CPU),
+                                .pids = !cgroups_has(&host->cgroups, CGROUP_PIDS)};
+}
+
 bool sandbox_host_has_ipv6(const struct sandbox_host *host)
 {
     return host->has_ipv6;

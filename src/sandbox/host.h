@@ -42,6 +42,18 @@ void sandbox_host_close(struct sandbox_host *host);
 const struct row *sandbox_host_row(const struct sandbox_host *host);
 struct ids *sandbox_host_ids(struct sandbox_host *host);
 enum cgroup_layout sandbox_host_cgroups(const struct sandbox_host *host);
+
+/* Which limits no control group holds here. Those of memory and processes are then setrlimit(2)'s:
+ * for each process, and for each user in a sandbox. */
+struct host_unheld {
+    bool memory, cpus, pids;
+};
+struct host_unheld sandbox_host_unheld(const struct sandbox_host *host);
+/* What brings them. */
+#define HOST_GROUPS_CURE                                                                           \
+    "start paddockd where it may write the tree of control groups and the controllers memory, "    \
+    "cpu "                                                                                         \
+    "and pids are handed down to it (systemd: a service with Delegate=yes)"
 bool sandbox_host_has_ipv6(const struct sandbox_host *host);
 
 /* The BPF of a profile in a sealed memfd, the host's own; see util/confine.h. */

@@ -69,17 +69,16 @@ static void find_cgroups(struct sandbox_finding *ret)
                                           [CGROUP_V1] = "v1"};
     char missing[64] = "";
     for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-        if (cgroups.v1_fd[i] < 0 && !cgroups.v2_has[i])
+        if (!cgroups_has(&cgroups, (enum cgroup_controller)i))
             snprintf(missing + strlen(missing), sizeof(missing) - strlen(missing), " %s", names[i]);
     snprintf(ret->text, sizeof(ret->text), "control groups: %s%s%s", layouts[cgroups.layout],
              *missing ? "; not limited:" : ", memory, cpu and pids are limited", missing);
     if (*missing) {
         ret->level = FINDING_WARN;
-        snprintf(ret->lost, sizeof(ret->lost), "a sandbox can take all of the machine's %s",
-                 missing + 1);
-        snprintf(ret->cure, sizeof(ret->cure),
-                 "run paddockd where it may write the cgroup tree with these controllers enabled "
-                 "(systemd: Delegate=yes)");
+        snprintf(ret->lost, sizeof(ret->lost),
+                 "for a daemon started like this: a limit of memory holds for each process, one of "
+                 "pids for each user in a sandbox, one of cpus is refused");
+        snprintf(ret->cure, sizeof(ret->cure), HOST_GROUPS_CURE);
     }
     cgroups_close(&cgroups);
 }

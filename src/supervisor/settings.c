@@ -249,6 +249,17 @@ static int settings_check_limit(const char *name, int64_t value, int64_t least, 
                    name, low, (double)most / unit, name);
 }
 
+/* One that is asked for and would not hold is refused. The daemon's own is not: it says so at its
+ * start. */
+static int settings_check_cpus(const struct supervisor *supervisor, int64_t millis, struct err *err)
+{
+    if (!millis || !sandbox_host_unheld(supervisor->host).cpus)
+        return 0;
+    return err_set(err, EBUSY,
+                   "limits.cpus cannot be held here, no control group with the controller cpu can "
+                   "be made: leave it out, or " HOST_GROUPS_CURE);
+}
+
 int settings_check(const struct supervisor *supervisor, const struct settings *settings,
                    const struct settings *old, struct err *err)
 {
@@ -269,6 +280,8 @@ int settings_check(const struct supervisor *supervisor, const struct settings *s
         if (limits[i].value != limits[i].old)
             result = settings_check_limit(limits[i].name, limits[i].value, limits[i].least,
                                           limits[i].most, limits[i].unit, err);
+    if (result == 0 && settings->cpu_millis != old->cpu_millis)
+        result = settings_check_cpus(supervisor, settings->cpu_millis, err);
     if (result < 0 || strcmp(settings->policy, old->policy) == 0)
         return result;
     return settings_check_policy(supervisor, settings->policy, err);

@@ -66,10 +66,14 @@ static void supervisor_say_row(const struct supervisor *supervisor)
         log_warn("runs as uid %u with this one id, which is the agents' too: no package can be "
                  "installed in a sandbox and no image be built. %s; %s",
                  row->uid, row->why, row->cure);
-    if (sandbox_host_cgroups(supervisor->host) == CGROUP_NONE)
-        log_warn("no control group can be made here: the limits of a sandbox are those of "
-                 "setrlimit(2), memory for each process and no limit of cpus (systemd: a service "
-                 "with Delegate=yes)");
+    struct host_unheld unheld = sandbox_host_unheld(supervisor->host);
+    if (unheld.memory || unheld.cpus || unheld.pids)
+        log_warn("%s: limits of a sandbox that are not held:%s%s%s; " HOST_GROUPS_CURE,
+                 sandbox_host_cgroups(supervisor->host) == CGROUP_NONE
+                     ? "no control group can be made here"
+                     : "not all controllers of control groups are here",
+                 unheld.memory ? " memory (but for each process)" : "",
+                 unheld.pids ? " pids (but for each user in it)" : "", unheld.cpus ? " cpus" : "");
 }
 
 static int supervisor_open(struct supervisor *supervisor, struct err *err)

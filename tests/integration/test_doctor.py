@@ -128,8 +128,8 @@ def test_no_ipv6():
 def test_no_control_groups():
     found = doctor(within=["unshare", "--mount", "sh", "-ec",
                            'mount -t tmpfs none /sys/fs/cgroup; exec "$@"', "sh"])["cgroups"]
-    assert found["level"] == "warn" and "memory cpu pids" in found["lost"], found
-    assert "Delegate=yes" in found["cure"]
+    assert found["level"] == "warn" and "not limited: memory cpu pids" in found["text"], found
+    assert "one of cpus is refused" in found["lost"] and "Delegate=yes" in found["cure"]
 
 
 def test_ids_that_overlap(tmp_path):

@@ -312,6 +312,10 @@ def test_limits_without_control_groups(daemon, sandbox):
     assert "no control group can be made here" in daemon.log()
     answer = daemon.call("PUT", sandbox.path, {"limits": {"memory_mib": 256, "pids": 60}})
     assert answer.status in (200, 201, 204), answer
+    for limits in ({"cpus": 0.5}, {"memory_mib": 256, "pids": 60, "cpus": 0.5}):
+        refused = daemon.call("PUT", sandbox.path, {"limits": limits})
+        assert refused.status == 409 and "limits.cpus cannot be held here" in refused.text, refused
+        assert "Delegate=yes" in refused.text
     found = sandbox.sh("ulimit -Hd; ulimit -Hu")["stdout"].split()
     assert found == [str(256 * 1024), "60"]
     hog = sandbox.exec("/usr/bin/perl", "-e", "my $x = 'a' x 300_000_000; print 'had'")
