@@ -18,6 +18,8 @@ def pytest_configure(config):
     assert os.geteuid() == 0, "these tests run as root"
     assert (harness.BIN / "paddockd").exists(), f"build first: no paddockd in {harness.BIN}"
     config.addinivalue_line("markers", "slow: takes minutes, so tools/vm-test leaves it out")
+    config.addinivalue_line("markers", "portable: of what is the same on every kernel, so tools/vm-test "
+                            "leaves it out")
     config.addinivalue_line("markers", "registries: asks how this machine reaches its registries, or "
                             "uses them; tools/vm-test has none")
 

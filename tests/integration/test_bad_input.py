@@ -12,6 +12,8 @@ import pytest
 
 import harness
 
+pytestmark = pytest.mark.portable
+
 
 def start_refused(daemon):
     """Starts a daemon that must refuse to run; what it said."""

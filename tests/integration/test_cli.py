@@ -15,6 +15,8 @@ import harness
 
 from scripted_daemon import PADDOCK, ROOT, Daemon, paddock
 
+pytestmark = pytest.mark.portable
+
 TASK = "/sandboxes/a/task"
 LOG = "/sandboxes/a/task/log?from=0&follow=1"
 EVIL = "\x1b]0;owned\x07\u202e"

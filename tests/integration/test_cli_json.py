@@ -8,6 +8,8 @@ import pytest
 
 from scripted_daemon import ROOT, Daemon, paddock
 
+pytestmark = pytest.mark.portable
+
 TOKEN = "t0ken"
 DIFF = "diff --git a/f b/f\nnew file mode 100644\n--- /dev/null\n+++ b/f\n@@ -0,0 +1 @@\n+x\n"
 # verb: (arguments, [(method, path, status, answer)], what is printed or a check of it)

@@ -12,6 +12,8 @@ import pytest
 
 from scripted_daemon import BUILD, PADDOCK, ROOT, Daemon, paddock
 
+pytestmark = pytest.mark.portable
+
 SCRIPTS = ROOT / "src" / "cli" / "completion"
 ESCAPE = re.compile("\x1b\\[[0-9;?]*[A-Za-z]")
 PAGES = BUILD / "src" / "manual"

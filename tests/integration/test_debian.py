@@ -4,7 +4,11 @@ import re
 import shutil
 import subprocess
 
+import pytest
+
 import harness
+
+pytestmark = pytest.mark.portable
 
 # $1: the test's folder; it runs prerm where two daemons run, and tells which is left.
 SCRIPT = r"""

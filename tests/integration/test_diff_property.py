@@ -18,6 +18,8 @@ import pytest
 
 import harness
 
+pytestmark = pytest.mark.portable
+
 TOP = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", TOP / "build")).resolve()
 JAIL = BUILD / "src" / "main" / "paddock-jail"

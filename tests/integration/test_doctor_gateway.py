@@ -4,6 +4,8 @@ import pathlib
 
 import pytest
 
+pytestmark = pytest.mark.portable
+
 
 def doctor(daemon, *more):
     result = daemon.cli("doctor", "--config", str(daemon.folder / "config.json"), "--json", *more,

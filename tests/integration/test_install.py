@@ -7,6 +7,8 @@ import pytest
 
 import harness
 
+pytestmark = pytest.mark.portable
+
 PROMPT = "Add a file NOTES.md with a one-sentence summary of this repository. Do not commit."
 PROGRAMS = {"bin/paddock", "sbin/paddockd", "libexec/paddock/paddock-api",
             "libexec/paddock/paddock-egress", "libexec/paddock/paddock-image-build",

@@ -7,6 +7,8 @@ import pytest
 
 import harness
 
+pytestmark = pytest.mark.portable
+
 ANSWERED = re.compile(r"^\S+Z paddock-api info request=(\d+) method=(\S+) path=(\S+) status=(\d+) "
                       r"ms=(\d+) token=(\S+) answered$", re.M)
 # Field and level of each style's lines that begin with a priority

@@ -4,7 +4,11 @@ import signal
 
 from prometheus_client.parser import text_string_to_metric_families
 
+import pytest
+
 import harness
+
+pytestmark = pytest.mark.portable
 
 
 def read(daemon):

@@ -9,6 +9,8 @@ import pytest
 import harness
 import upstream as u
 
+pytestmark = pytest.mark.portable
+
 BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
 
 

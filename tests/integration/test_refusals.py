@@ -3,6 +3,8 @@ import harness
 import pytest
 from test_tokens import call, make, tcp  # noqa: F401  pylint: disable=unused-import
 
+pytestmark = pytest.mark.portable
+
 BIG = "x" * (512 * 1024 + 1)
 REFUSED = [
     ("POST", "/sandboxes/a/exec", "{}", 400, 'Send {"argv": ["PROGRAM", "ARGUMENT", ...], "cwd": '

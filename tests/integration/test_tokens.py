@@ -11,6 +11,8 @@ import pytest
 
 import harness
 
+pytestmark = pytest.mark.portable
+
 PORT = 7411
 
 
