@@ -61,6 +61,7 @@ struct cli_request {
     const char *content_type; /* NULL: no body */
     const char *body;
     size_t body_len;
+    bool is_cleaning; /* Ctrl-C does not end it */
     bool is_only_new; /* of a PUT: what is there already is not replaced */
     /* When set, gives the body instead: up to max bytes, 0 at the end, negative when it broke. It
      * is asked for when the daemon has said that it takes it. */
@@ -98,7 +99,7 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
  */
 bool cli_suggest(const struct cli *cli, const char *name, char *ret, size_t size);
 
-/* From here on Ctrl-C ends a request (CLI_INTERRUPTED) instead of the program. */
+/* From here on Ctrl-C, or SIGTERM, ends a request (CLI_INTERRUPTED) instead of the program. */
 void cli_catch_interrupt(void);
 bool cli_is_interrupted(void);
 

@@ -13,7 +13,7 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/limits.h"
-#include "json/json.h"
+#include "json/findings.h"
 
 #define INDENT 21 /* where texts begin */
 #define COLUMNS 80
@@ -133,24 +133,16 @@ static void read_findings(const struct json *list, struct cli_finding *findings,
 
 static void print_json(const struct cli_finding *findings, size_t count, bool is_good)
 {
+    struct json_finding list[CLI_FINDINGS_MAX];
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
     struct json_writer *writer = json_writer_new(&text, true);
     if (!writer)
         return;
+    for (size_t i = 0; i < count; i++)
+        list[i] = (struct json_finding){findings[i].name, findings[i].level, findings[i].text,
+                                        findings[i].lost, findings[i].cure};
     json_write_object_begin(writer);
-    json_write_pair_bool(writer, "ok", is_good);
-    json_write_key(writer, "findings");
-    json_write_array_begin(writer);
-    for (size_t i = 0; i < count; i++) {
-        json_write_object_begin(writer);
-        json_write_pair_string(writer, "name", findings[i].name);
-        json_write_pair_string(writer, "level", findings[i].level);
-        json_write_pair_string(writer, "text", findings[i].text);
-        json_write_pair_string(writer, "lost", findings[i].lost);
-        json_write_pair_string(writer, "cure", findings[i].cure);
-        json_write_object_end(writer);
-    }
-    json_write_array_end(writer);
+    json_write_findings(writer, is_good, list, count);
     json_write_object_end(writer);
     if (json_writer_end(writer) == 0)
         cli_print_json(&text);
@@ -188,6 +180,12 @@ enum cli_exit cmd_doctor(struct cli *cli, struct err *err)
     if (!findings)
         return cli_fail(err, CLI_FAILED, "out of memory");
     read_findings(json_get(json, "findings"), findings, &count);
-    cli_doctor_daemon(cli, json_text(json_get(json, "gateway")), findings, &count);
+    /* a configuration that is named tells where its daemon listens, unless --url does */
+    if (cli->values[OPTION_CONFIG] && !cli->values[OPTION_URL])
+        cli->values[OPTION_URL] = json_text(json_get(json, "url"));
+    cli_doctor_daemon(cli, json_text(json_get(json, "gateway")), json_text(json_get(json, "audit")),
+                      findings, &count);
+    if (cli_is_interrupted())
+        return CLI_INTERRUPTED;
     return tell(cli, findings, count);
 }

@@ -2,7 +2,8 @@
  * The doctor's questions to a daemon that runs. The gateway is asked in the way of an agent: from a
  * sandbox, through egress, by the policy, which adds the token; so neither this program nor the
  * sandbox ever has it. The request is a GET that costs nothing, made by git, which each image has.
- * What the gateway answers is not shown but for its status.
+ * What the gateway answers is not shown but for its status, and that is taken from the audit where
+ * it may be read: what a program of the image says is only its word.
  */
 #include "cli/doctor.h"
 
@@ -16,6 +17,7 @@
 #define SAY(field, ...) snprintf((field), sizeof(field), __VA_ARGS__)
 #define ASK_TIMEOUT_MS 10000
 #define GATEWAY_TIMEOUT_MS 60000
+#define REMOVE_TIMEOUT_MS 30000 /* its programs have ten seconds to end */
 #define BODY_BYTES 4096
 #define STATUS_MARK "Recv header: HTTP/"
 #define REASON_MARK "Recv header: x-paddock-reason: "
@@ -78,21 +80,9 @@ static int write_exec(const char *gateway, struct buf *ret)
     return cli_exec_body(argv, ARRAY_LEN(argv), "/tmp", false, ret);
 }
 
-/* What came of the request. */
-struct asked {
-    long status; /* 0: no answer */
-    char reason[200];
-};
-
-/* False: it could not be asked, err tells why. */
-static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *gateway,
-                           struct asked *ret, struct err *err)
+static bool make_sandbox(const struct cli *cli, const char *path, struct err *err)
 {
-    char path[96];
-    cleanup_buf struct buf body = BUF_INIT(BODY_BYTES);
-    cleanup_reply struct cli_reply made = {0}, reply = {0};
-    cleanup_json struct json *json = NULL;
-    SAY(path, "/sandboxes/%s", name);
+    cleanup_reply struct cli_reply made = {0};
     struct cli_request make = {.method = "PUT",
                                .path = path,
                                .content_type = "application/json",
@@ -100,31 +90,66 @@ static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *
                                .body_len = 2,
                                .is_only_new = true,
                                .timeout_ms = ASK_TIMEOUT_MS};
-    if (write_exec(gateway, &body) < 0 || cli_ask(cli, &make, &made, err) != CLI_OK)
-        return false;
+    return cli_ask(cli, &make, &made, err) == CLI_OK;
+}
+
+static void remove_sandbox(const struct cli *cli, const char *path)
+{
+    struct err ignored = {0};
+    cleanup_reply struct cli_reply removed = {0};
+    struct cli_request remove = {
+        .method = "DELETE", .path = path, .is_cleaning = true, .timeout_ms = REMOVE_TIMEOUT_MS};
+    (void)cli_ask(cli, &remove, &removed, &ignored);
+}
+
+/* Has the sandbox ask; what its program says of it is told. */
+static bool run_request(const struct cli *cli, const char *path, const char *gateway,
+                        struct cli_asked *ret, struct err *err)
+{
     char exec_path[128];
+    cleanup_buf struct buf body = BUF_INIT(BODY_BYTES);
+    cleanup_reply struct cli_reply reply = {0};
+    cleanup_json struct json *json = NULL;
     SAY(exec_path, "%s/exec", path);
+    if (write_exec(gateway, &body) < 0)
+        return false;
     struct cli_request exec = {.method = "POST",
                                .path = exec_path,
                                .content_type = "application/json",
                                .body = buf_text(&body),
                                .body_len = body.len,
                                .timeout_ms = GATEWAY_TIMEOUT_MS};
-    bool is_asked = cli_ask(cli, &exec, &reply, err) == CLI_OK &&
-                    json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) == 0;
+    if (cli_ask(cli, &exec, &reply, err) != CLI_OK ||
+        json_parse(buf_text(&reply.body), reply.body.len, JSON_STRICT, &json, err) < 0)
+        return false;
     const char *trace = json_text(json_get(json, "stderr"));
     ret->status = read_status(trace ? trace : "");
     read_reason(trace ? trace : "", ret->reason, sizeof(ret->reason));
-    struct err ignored = {0};
-    cleanup_reply struct cli_reply removed = {0};
-    struct cli_request remove = {.method = "DELETE", .path = path, .timeout_ms = ASK_TIMEOUT_MS};
-    (void)cli_ask(cli, &remove, &removed, &ignored);
+    return true;
+}
+
+/* False: it could not be asked, err tells why. From here on Ctrl-C leaves no sandbox behind. */
+static bool ask_in_sandbox(const struct cli *cli, const char *name, const char *gateway,
+                           struct cli_audit *audit, struct cli_asked *ret, struct err *err)
+{
+    char path[96];
+    SAY(path, "/sandboxes/%s", name);
+    cli_catch_interrupt();
+    bool is_made = make_sandbox(cli, path, err);
+    bool is_asked = is_made && run_request(cli, path, gateway, ret, err);
+    struct cli_asked seen = {0};
+    if (is_asked)
+        (void)cli_audit_wait(audit, name, gateway, &seen);
+    if (audit->fd >= 0)
+        *ret = seen; /* egress is to be believed, and nobody else */
+    if (is_made || cli_is_interrupted())
+        remove_sandbox(cli, path);
     return is_asked;
 }
 
-static void judge(const struct asked *asked, struct cli_finding *ret)
+static void judge(const struct cli_asked *asked, bool is_witnessed, struct cli_finding *ret)
 {
-    long status = asked->status;
+    long status = (long)asked->status;
     if (status == 403 && asked->reason[0]) { /* a policy may allow less than we ask for */
         ret->level = "warn";
         SAY(ret->text, "the policy refuses the doctor's request: %s", asked->reason);
@@ -134,6 +159,11 @@ static void judge(const struct asked *asked, struct cli_finding *ret)
     }
     if (status && status != 401 && status != 403 && status < 500) {
         SAY(ret->text, "the gateway answers a sandbox and takes the token (HTTP %ld)", status);
+        if (is_witnessed)
+            return;
+        ret->level = "warn";
+        SAY(ret->lost, "nobody but a program of the image says so: the audit cannot be read");
+        SAY(ret->cure, "run `paddock doctor --config FILE` as the daemon's user");
         return;
     }
     ret->level = "fail";
@@ -153,12 +183,13 @@ static void judge(const struct asked *asked, struct cli_finding *ret)
     }
 }
 
-void cli_doctor_daemon(const struct cli *cli, const char *gateway, struct cli_finding *findings,
-                       size_t *count)
+void cli_doctor_daemon(const struct cli *cli, const char *gateway, const char *audit,
+                       struct cli_finding *findings, size_t *count)
 {
     unsigned tag = 0;
     char name[64];
-    struct asked asked = {0};
+    struct cli_asked asked = {0};
+    struct cli_audit lines;
     struct err err = {0};
     if (!look_at_daemon(cli, add(findings, count, "daemon", "ok")) || !gateway)
         return;
@@ -166,12 +197,14 @@ void cli_doctor_daemon(const struct cli *cli, const char *gateway, struct cli_fi
     if (getrandom(&tag, sizeof(tag), 0) < 0)
         tag = 1;
     SAY(name, "paddock-doctor-%08x", tag);
-    if (ask_in_sandbox(cli, name, gateway, &asked, &err)) {
-        judge(&asked, finding);
-        return;
+    cli_audit_open(audit, &lines);
+    if (ask_in_sandbox(cli, name, gateway, &lines, &asked, &err)) {
+        judge(&asked, lines.fd >= 0, finding);
+    } else {
+        finding->level = "warn";
+        SAY(finding->text, "the gateway was not asked: %.300s", err.message);
+        SAY(finding->lost, "whether the token is accepted is not known");
+        SAY(finding->cure, "see above; `paddock doctor` then makes a sandbox for one request");
     }
-    finding->level = "warn";
-    SAY(finding->text, "the gateway was not asked: %.300s", err.message);
-    SAY(finding->lost, "whether the token is accepted is not known");
-    SAY(finding->cure, "see above; `paddock doctor` then makes a sandbox for one request");
+    cli_audit_close(&lines);
 }

@@ -40,6 +40,7 @@ void cli_catch_interrupt(void)
 {
     struct sigaction action = {.sa_handler = on_interrupt};
     sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
 }
 
 bool cli_is_interrupted(void)
@@ -146,7 +147,7 @@ static int on_progress(void *ctx, curl_off_t a, curl_off_t b, curl_off_t c, curl
     const struct cli_request *request = ((struct transfer *)ctx)->request;
     if (request->on_time)
         request->on_time(request->ctx);
-    return interrupted != 0;
+    return interrupted != 0 && !request->is_cleaning;
 }
 
 static struct curl_slist *make_headers(const struct cli_request *request, struct err *err)

@@ -83,13 +83,31 @@ static void find_cgroups(struct sandbox_finding *ret)
     cgroups_close(&cgroups);
 }
 
+/* The setting of this network namespace; a sandbox's own is another. */
+static bool is_ipv6_disabled(void)
+{
+    char value = '0';
+    cleanup_fd int fd = open("/proc/sys/net/ipv6/conf/all/disable_ipv6", O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && read(fd, &value, 1) == 1 && value == '1';
+}
+
 static void find_ipv6(struct sandbox_finding *ret)
 {
     cleanup_fd int sock = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    snprintf(ret->text, sizeof(ret->text), "%s", sock >= 0 ? "IPv6 is there" : "there is no IPv6");
-    if (sock >= 0)
+    bool is_disabled = sock >= 0 && is_ipv6_disabled();
+    snprintf(ret->text, sizeof(ret->text), "%s",
+             is_disabled ? "IPv6 is disabled: net.ipv6.conf.all.disable_ipv6 is 1"
+             : sock >= 0 ? "IPv6 is there"
+                         : "there is no IPv6");
+    if (sock >= 0 && !is_disabled)
         return;
     ret->level = FINDING_WARN;
+    if (is_disabled) {
+        snprintf(ret->lost, sizeof(ret->lost), "hosts that have IPv6 alone are not reached");
+        snprintf(ret->cure, sizeof(ret->cure),
+                 "sysctl -w net.ipv6.conf.all.disable_ipv6=0, if agents need such hosts");
+        return;
+    }
     snprintf(ret->lost, sizeof(ret->lost), "sandboxes have IPv4 alone, which does for most");
     snprintf(ret->cure, sizeof(ret->cure),
              "boot without ipv6.disable=1, or `modprobe ipv6`, if agents need ::1");

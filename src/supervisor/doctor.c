@@ -17,7 +17,7 @@
 #include "util/fd.h"
 #include "util/limits.h"
 #include "util/places.h"
-#include "json/json.h"
+#include "json/findings.h"
 
 #define WHOLE "install Paddock whole, or build it whole (ninja -C build)"
 
@@ -236,29 +236,41 @@ static const char *doctor_level(const struct sandbox_finding *finding)
     return names[finding->level];
 }
 
+/* Where clients find the daemon of this configuration: as --url of the command line. */
+static void doctor_write_url(struct json_writer *writer, const struct config *config)
+{
+    char url[LIMIT_CONFIG_TEXT_BYTES + 16];
+    if (!config->listen_count)
+        return;
+    const char *listen = config->listen[0]; /* the Unix socket, when there is one */
+    for (size_t i = 0; i < config->listen_count; i++)
+        if (strncmp(config->listen[i], "unix:", 5) == 0)
+            listen = config->listen[i];
+    bool is_tcp = strncmp(listen, "tcp:", 4) == 0;
+    SAY(url, "%s%s", is_tcp ? "http://" : "", listen + (is_tcp ? 4 : 0));
+    json_write_pair_string(writer, "url", url);
+}
+
 static void doctor_print_json(const struct doctor *doctor, bool is_good)
 {
+    char audit[LIMIT_CONFIG_TEXT_BYTES + 16];
+    struct json_finding list[DOCTOR_MAX];
     cleanup_buf struct buf text = BUF_INIT(LIMIT_CONFIG_BYTES);
     struct json_writer *writer = json_writer_new(&text, true);
     if (!writer)
         return;
-    json_write_object_begin(writer);
-    json_write_pair_bool(writer, "ok", is_good);
-    json_write_key(writer, "findings");
-    json_write_array_begin(writer);
     for (size_t i = 0; i < doctor->count; i++) {
         const struct sandbox_finding *finding = &doctor->findings[i];
-        json_write_object_begin(writer);
-        json_write_pair_string(writer, "name", finding->name);
-        json_write_pair_string(writer, "level", doctor_level(finding));
-        json_write_pair_string(writer, "text", finding->text);
-        json_write_pair_string(writer, "lost", finding->lost);
-        json_write_pair_string(writer, "cure", finding->cure);
-        json_write_object_end(writer);
+        list[i] = (struct json_finding){finding->name, doctor_level(finding), finding->text,
+                                        finding->lost, finding->cure};
     }
-    json_write_array_end(writer);
+    SAY(audit, "%s/audit.jsonl", doctor->config->state_dir);
+    json_write_object_begin(writer);
+    json_write_findings(writer, is_good, list, doctor->count);
     if (doctor->gateway[0])
         json_write_pair_string(writer, "gateway", doctor->gateway);
+    json_write_pair_string(writer, "audit", audit);
+    doctor_write_url(writer, doctor->config);
     json_write_object_end(writer);
     if (json_writer_end(writer) == 0)
         printf("%s\n", buf_text(&text));

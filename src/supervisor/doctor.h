@@ -9,6 +9,6 @@
 #include "supervisor/secrets.h"
 
 /* Prints the findings to standard output, as JSON ({"ok","findings":[{"name","level","text",
- * "lost","cure"}],"gateway"}) or as text. True when none is a failure. */
+ * "lost","cure"}],"gateway","audit","url"}) or as text. True when none is a failure. */
 bool doctor_run(const struct config *config, const struct paths *paths,
                 const struct secrets *secrets, bool as_json);

@@ -125,6 +125,14 @@ def test_no_ipv6():
     assert found["level"] == "warn" and "IPv4 alone" in found["lost"], found
 
 
+def test_ipv6_disabled_by_a_setting():
+    within = ["unshare", "--net", "sh", "-ec",
+              'echo 1 > /proc/sys/net/ipv6/conf/all/disable_ipv6; exec "$@"', "sh"]
+    found = doctor(within=within)["ipv6"]
+    assert found["level"] == "warn" and "net.ipv6.conf.all.disable_ipv6" in found["text"], found
+    assert doctor()["ipv6"]["text"] == "IPv6 is there"
+
+
 def test_no_control_groups():
     found = doctor(within=["unshare", "--mount", "sh", "-ec",
                            'mount -t tmpfs none /sys/fs/cgroup; exec "$@"', "sh"])["cgroups"]

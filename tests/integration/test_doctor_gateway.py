@@ -1,8 +1,14 @@
 """paddock doctor beside a daemon that runs: it asks the gateway as an agent would, from a sandbox."""
 import json
+import os
 import pathlib
+import signal
+import socket
+import subprocess
 
 import pytest
+
+import harness
 
 pytestmark = pytest.mark.portable
 
@@ -95,6 +101,61 @@ def test_a_policy_that_refuses_the_question_is_not_taken_for_the_gateway(make_da
     path.write_text(whole)
     daemon.stop()
     daemon.start()
+
+
+def boxes(daemon):
+    return [one["name"] for one in daemon.get("/sandboxes").json if one["name"].startswith("paddock-doctor-")]
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_doctor_leaves_no_sandbox(make_daemon, end):
+    """The gateway takes the connection and says nothing."""
+    daemon = make_daemon(start=False)
+    silent = harness.in_namespace(daemon.namespace.fd, lambda: socket.create_server(("127.0.0.1", 0)))
+    path = pathlib.Path(daemon.config["policy"])
+    policy = json.loads(path.read_text())
+    for rule in policy["rules"]:
+        if rule["name"] == "ai-gateway":
+            rule["upstream"] = f"127.0.0.1:{silent.getsockname()[1]}"
+    path.write_text(json.dumps(policy))
+    daemon.start()
+    with silent:
+        silent.settimeout(harness.patient(30))
+        process = subprocess.Popen([daemon.paddock, "doctor", "--config", daemon.folder / "config.json"],
+                                   env={"PATH": os.environ["PATH"]}, stdout=subprocess.PIPE)
+        connection, _ = silent.accept()
+        with connection:
+            assert len(boxes(daemon)) == 1
+            process.send_signal(end)
+            out, _ = process.communicate(timeout=harness.patient(40))
+        assert process.returncode == 130 and out == b"" and boxes(daemon) == []
+    daemon.close()
+
+
+def test_a_program_of_the_image_cannot_say_that_the_gateway_answers(make_daemon, tmp_path):
+    daemon = make_daemon(start=False)
+    git = daemon.state / "images/claude/rootfs/usr/bin/git"
+    git.unlink()  # a link of the store's
+    git.write_text("#!/bin/sh\necho '<= Recv header: HTTP/2 200' >&2\n")
+    git.chmod(0o755)
+    daemon.start()
+    found = doctor(daemon)[0]["gateway-answer"]
+    assert found["level"] == "fail" and "no answer" in found["text"], found
+    # who may not read the audit gets no "ok" of it
+    (daemon.state / "audit.jsonl").rename(tmp_path / "audit")
+    found = doctor(daemon)[0]["gateway-answer"]
+    assert found["level"] == "warn" and "the audit cannot be read" in found["lost"], found
+    daemon.close()
+
+
+def test_a_configuration_tells_where_its_daemon_listens(daemon, other):
+    config = str(other.folder / "config.json")
+    findings = json.loads(daemon.cli("doctor", "--json", "--config", config, check=False).stdout)["findings"]
+    # the other one's token is wrong, whatever PADDOCK_URL says
+    assert {one["name"]: one for one in findings}["gateway-answer"]["level"] == "fail"
+    result = daemon.cli("doctor", "--json", "--config", config, "--url", f"unix:{other.folder}/none", check=False)
+    findings = {one["name"]: one for one in json.loads(result.stdout)["findings"]}
+    assert "no daemon at" in findings["daemon"]["text"]
 
 
 def test_daemon_does_not_run(other):
