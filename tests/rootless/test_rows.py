@@ -252,12 +252,16 @@ def test_a_daemon_that_sees_other_pids_ends_what_the_former_one_left(make_user_d
     init = sandbox.init_pid()
     daemon.kill()
     plain = daemon.namespace.argv
+    # The shell is the namespace's first process: one that changes its ids has no --kill-child.
     daemon.namespace.argv = lambda *command: [
-        "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", *plain(*command)]
+        "unshare", "--pid", "--fork", "--kill-child", "--mount-proc", "sh", "-c", "\"$@\"; exit $?", "sh",
+        *plain(*command)]
     daemon.start()
     harness.wait_for(lambda: not harness.is_program(init), 20, "its init is ended")
     assert sandbox.exec("/bin/true")["exitCode"] == 0
     daemon.kill()
+    daemon.namespace.argv = plain
+    daemon.close()
 
 
 def test_an_instance_on_no_record_is_ended(daemon, sandbox):
@@ -292,6 +296,70 @@ def test_a_stop_ends_all_and_keeps_the_files(daemon, sh_sandbox):
     assert sh_sandbox.task()["state"] == "failed"
     assert b"told" in daemon.get(f"{sh_sandbox.path}/task/log").body
     assert sh_sandbox.exec("/bin/cat", "/workspace/repo/README")["exitCode"] == 0
+
+
+def processes_of(daemon):
+    """All that run as the daemon's user or as one of its subordinate ids: pid and command line."""
+    first = daemon.user.first
+    found = {}
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            uid = int(status_of(int(folder.name))["Uid"].split()[0])
+            if uid == daemon.user.uid or (first and first <= uid < first + 65536):
+                found[int(folder.name)] = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except (OSError, KeyError, ProcessLookupError):
+            continue
+    return found
+
+
+# Forked twice, in sessions of their own, deaf to all that can be ignored; one stops itself, one forks on.
+HIDE = ("trap '' TERM HUP INT; for i in 1 2 3; do (setsid bash -c 'trap \"\" TERM HUP INT; "
+        "(setsid sleep 3070 &) ; (setsid bash -c \"kill -STOP \\$\\$\" &); "
+        "while :; do (:) & read -t 0.05 <> <(:); done' &); done; ")
+
+
+@pytest.mark.parametrize("how", ["exec", "task"])
+def test_a_stop_ends_whatever_hides(daemon, sh_sandbox, how):
+    sh_sandbox.exec("/bin/true")
+    before = set(processes_of(daemon))
+    assert sh_sandbox.init_pid() in before
+    if how == "task":
+        assert sh_sandbox.clone().status == 200
+        assert sh_sandbox.start_task(HIDE + "sleep 3071").status == 202
+    else:
+        assert sh_sandbox.sh(f"({HIDE}) >/dev/null 2>&1 </dev/null")["exitCode"] == 0
+    harness.wait_for(lambda: sum(line.strip() == "sleep 3070" for line in processes_of(daemon).values()) == 3, 20,
+                     "what hides")
+    assert daemon.post(f"{sh_sandbox.path}/stop", timeout=60).status in (200, 204)
+    left = {pid: line for pid, line in processes_of(daemon).items()
+            if pid not in before or pid == sh_sandbox.init_pid()}
+    assert not [line for line in left.values() if "sleep" in line or "bash" in line], left
+
+
+def test_a_killed_daemon_leaves_its_instances_alone(daemon, sh_sandbox, image_tar):
+    """Neither api nor egress nor a job over files, where no group is there to end them by."""
+    sh_sandbox.exec("/bin/true")
+    init = sh_sandbox.init_pid()
+
+    def children():
+        lines = processes_of(daemon)
+        return {pid: lines[pid] for pid in harness.children_of(daemon.process.pid)
+                if "paddock-init" not in lines.get(pid, "paddock-init")}
+    with harness.subprocess.Popen([daemon.paddock, "image", "import", "cut-off", image_tar],
+                                  stderr=harness.subprocess.DEVNULL,
+                                  env={"PADDOCK_URL": f"unix:{daemon.socket}"}) as client:
+        jail = harness.wait_for(lambda: [pid for pid, line in children().items() if "paddock-jail" in line],
+                                20, "the job")
+        os.kill(jail[0], signal.SIGSTOP)
+        left = children()
+        assert len(left) == 3, left
+        daemon.kill()
+        assert client.wait(harness.patient(20)) != 0
+    harness.wait_for(lambda: not any(map(harness.is_program, left)), 10, "its other children end")
+    assert harness.is_program(init)
+    daemon.start()
+    harness.wait_for(lambda: not [name for name in os.listdir(daemon.state / "images")
+                                  if name.startswith(".build-")], 30, "what is half made is cleared away")
 
 
 @pytest.mark.parametrize("program", ["paddock-api", "paddock-egress"])
