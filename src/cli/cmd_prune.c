@@ -66,8 +66,8 @@ static enum cli_exit find_sandboxes(const struct cli *cli, struct prune *ret, st
     for (size_t i = 0; status == CLI_OK && i < json_count(json); i++) {
         const struct json *one = json_at(json, i);
         const char *state = json_text(json_get(one, "state"));
-        if (state && strcmp(state, "stopped") == 0 &&
-            json_integer(json_get(one, "stopped")) <= until)
+        int64_t stopped = json_integer(json_get(one, "stopped")); /* 0: nobody knows since when */
+        if (state && strcmp(state, "stopped") == 0 && (!older || (stopped && stopped <= until)))
             status = add_name(&ret->sandboxes, one, err);
     }
     return status;

@@ -53,6 +53,10 @@ const struct config_key config_keys[] = {
     {"floor.disk_mib", KEY_INTEGER, AT(floor_disk_mib), 0, 1LL << 30, .number = 256,
      .describe = "free space of state_dir below which no instance is started",
      .details = "a start is answered `503` then; 0: no floor"},
+    {"floor.disk_files", KEY_INTEGER, AT(floor_disk_files), 0, 1LL << 40, .number = 4096,
+     .describe = "free inodes of state_dir below which no instance is started",
+     .details = "files that can still be made there; as `floor.disk_mib`, and not where the file "
+                "system has no fixed number of them (btrfs); 0: no floor"},
     {"floor.memory_mib", KEY_INTEGER, AT(floor_memory_mib), 0, 1LL << 30, .number = 256,
      .describe = "available memory below which no instance is started",
      .details = "as `floor.disk_mib`; 0: no floor"},
@@ -66,8 +70,9 @@ const struct config_key config_keys[] = {
     {"stopped_ttl_ms", KEY_INTEGER, AT(stopped_ttl_ms), 0, 520 * WEEK_MS, .number = 0,
      .describe = "a sandbox stopped for so long is removed; 0: never",
      .details =
-         "its time goes on while the daemon is away, by the machine's clock: that must be right "
-         "before the daemon starts"},
+         "its time goes on while the daemon is away, by the machine's clock. While that is before "
+         "the last time that a record of the sandbox knows (a machine without a clock that has "
+         "just booted) the time begins anew instead"},
     {"task_check_ms", KEY_INTEGER, AT(task_check_ms), 100, WEEK_MS, .number = 60000,
      .describe = "how often each running task is looked at", .details = "which counts as use"},
 };

@@ -34,8 +34,8 @@ struct doctor_place {
     bool is_read_only, is_noexec;
     uint64_t free_mib;
     uint64_t free_files;
-    bool counts_files; /* the file system has a fixed number of them */
-    int64_t floor_mib; /* of the configuration */
+    bool counts_files;              /* the file system has a fixed number of them */
+    int64_t floor_mib, floor_files; /* of the configuration */
 };
 /* Level, text, lost and cure. Pure. */
 void doctor_judge_place(const struct doctor_place *place, struct sandbox_finding *ret);

@@ -14,6 +14,7 @@
 #include "supervisor/doctor_internal.h"
 #include "supervisor/spawn.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 #include "util/fd.h"
 #include "util/places.h"
 
@@ -94,14 +95,18 @@ void doctor_judge_place(const struct doctor_place *place, struct sandbox_finding
         return;
     bool is_below = place->free_mib < (uint64_t)place->floor_mib;
     bool has_few = place->counts_files && place->free_files < TIGHT_FILES;
-    if (is_below || place->free_mib < TIGHT_MIB || has_few) {
-        ret->level = is_below ? FINDING_FAIL : FINDING_WARN;
-        if (has_few && !is_below)
+    bool has_too_few = place->counts_files && place->free_files < (uint64_t)place->floor_files;
+    if (is_below || place->free_mib < TIGHT_MIB || has_few || has_too_few) {
+        ret->level = is_below || has_too_few ? FINDING_FAIL : FINDING_WARN;
+        if ((has_few || has_too_few) && !is_below)
             SAY(ret->text, "only %llu files more can be made there",
                 (unsigned long long)place->free_files);
         if (is_below)
             SAY(ret->lost, "no sandbox is started: floor.disk_mib is %lld",
                 (long long)place->floor_mib);
+        else if (has_too_few)
+            SAY(ret->lost, "no sandbox is started: floor.disk_files is %lld",
+                (long long)place->floor_files);
         else
             SAY(ret->lost, "an image or a large clone may not fit");
         SAY(ret->cure, "free some space (`paddock df` tells what takes it), or set state_dir to a "
@@ -122,6 +127,7 @@ static void look_at_place(struct doctor *doctor)
         .free_files = (uint64_t)fs.f_ffree,
         .counts_files = fs.f_files > 0,
         .floor_mib = doctor->config->floor_disk_mib,
+        .floor_files = doctor->config->floor_disk_files,
     };
     doctor_judge_place(&place, doctor_add(doctor, "state-disk", FINDING_OK));
 }
@@ -181,13 +187,6 @@ static int64_t clock_s(clockid_t clock)
     struct timespec now = {0};
     clock_gettime(clock, &now);
     return now.tv_sec;
-}
-
-/* The date of our own program: it was made before now. */
-static int64_t program_date(void)
-{
-    struct stat st;
-    return stat("/proc/self/exe", &st) == 0 ? st.st_mtim.tv_sec : 0;
 }
 
 void doctor_judge_ca(int64_t now, int64_t begin, int64_t end, const char *state_dir,
@@ -278,7 +277,7 @@ void doctor_state(struct doctor *doctor)
     look_at_folder(doctor);
     look_at_place(doctor);
     look_at_ca(doctor, &ca_begin);
-    int64_t program = program_date();
+    int64_t program = clock_program_ms() / 1000;
     doctor_judge_clock(clock_s(CLOCK_REALTIME), ca_begin > program ? ca_begin : program,
                        clock_s(CLOCK_BOOTTIME) - clock_s(CLOCK_MONOTONIC),
                        doctor_add(doctor, "clock", FINDING_OK));

@@ -64,7 +64,7 @@ static void document_write_sandbox(struct json_writer *writer, const struct sand
     json_write_pair_string(writer, "task", document_task_name(meta->task));
     if (sandbox->state != SANDBOX_STOPPED)
         json_write_pair_string(writer, "bootId", meta->lease.boot_id);
-    else
+    else if (meta->stopped_ms)
         json_write_pair_integer(writer, "stopped", meta->stopped_ms);
     json_write_pair_integer(writer, "lastActivity", clock_unix_ms() - quiet);
     settings_write(writer, &meta->settings, with_env);

@@ -2,6 +2,10 @@
  * The end of stopped sandboxes: one that was stopped for stopped_ttl_ms is removed with its files.
  * The time of the stop is on disk, by the clock of the wall; how much of it is left is reckoned
  * once, when the sandbox is stopped or found, and then runs by a clock that does not jump.
+ *
+ * The clock of the wall may be wrong: a machine without one of its own boots with an early time. So
+ * it is not believed while it is before what the sandbox's record has seen, or before this program
+ * was made: the time of a stop is not known then, and the whole time begins anew.
  */
 #include <inttypes.h>
 
@@ -35,6 +39,25 @@ static void expiry_on_time(void *ctx)
     table_submit(sandbox->supervisor, sandbox->meta.name, &op);
 }
 
+static bool expiry_believes(const struct sandbox *sandbox, int64_t now)
+{
+    const struct meta *meta = &sandbox->meta;
+    return now >= meta->latest_ms && now >= meta->created_ms && now >= clock_program_ms();
+}
+
+void expiry_note_time(struct sandbox *sandbox)
+{
+    int64_t now = clock_unix_ms();
+    if (now > sandbox->meta.latest_ms)
+        sandbox->meta.latest_ms = now;
+}
+
+void expiry_note_stop(struct sandbox *sandbox)
+{
+    int64_t now = clock_unix_ms();
+    sandbox->meta.stopped_ms = expiry_believes(sandbox, now) ? now : 0;
+}
+
 void expiry_watch(struct sandbox *sandbox)
 {
     int64_t limit = sandbox->supervisor->config->stopped_ttl_ms;
@@ -42,12 +65,13 @@ void expiry_watch(struct sandbox *sandbox)
     event_free(&sandbox->expiry);
     if (!limit || sandbox->state != SANDBOX_STOPPED)
         return;
-    /* Written by a Paddock that noted no time, or before the clock was put back: from now on. */
-    if (sandbox->meta.stopped_ms <= 0 || sandbox->meta.stopped_ms > now) {
-        sandbox->meta.stopped_ms = now;
+    /* Written by a Paddock that noted no time, or by a wrong clock: from now on. */
+    if (sandbox->meta.stopped_ms <= 0 || sandbox->meta.stopped_ms > now ||
+        !expiry_believes(sandbox, now)) {
+        expiry_note_stop(sandbox);
         table_save(sandbox);
     }
-    int64_t gone = now - sandbox->meta.stopped_ms;
+    int64_t gone = sandbox->meta.stopped_ms ? now - sandbox->meta.stopped_ms : 0;
     expiry_again(sandbox, gone < limit ? limit - gone : 0);
 }
 

@@ -90,7 +90,7 @@ static void instance_on_end(void *ctx)
     sandbox_instance_release(&sandbox->instance);
     ids_release(sandbox_host_ids(supervisor->host), sandbox->meta.lease.block);
     sandbox->meta.lease = (struct meta_lease){0};
-    sandbox->meta.stopped_ms = clock_unix_ms();
+    expiry_note_stop(sandbox);
     sandbox->state = SANDBOX_STOPPED;
     expiry_watch(sandbox);
     leftovers_clear(supervisor, sandbox->meta.name);

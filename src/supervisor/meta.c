@@ -39,6 +39,7 @@ int meta_encode(const struct meta *meta, struct buf *ret, struct err *err)
     json_write_pair_string(writer, "image", meta->image);
     json_write_pair_integer(writer, "created_ms", meta->created_ms);
     json_write_pair_integer(writer, "stopped_ms", meta->stopped_ms);
+    json_write_pair_integer(writer, "latest_ms", meta->latest_ms);
     json_write_pair_bool(writer, "started", meta->was_started);
     json_write_pair_bool(writer, "cloned", meta->is_cloned);
     json_write_pair_bool(writer, "cloning", meta->is_cloning);
@@ -109,6 +110,7 @@ int meta_parse(const char *name, const char *text, size_t len, struct meta *ret,
                        META_FILE, name, (long long)schema, META_SCHEMA);
     struct meta meta = {.created_ms = json_integer(json_get(json, "created_ms")),
                         .stopped_ms = json_integer(json_get(json, "stopped_ms")),
+                        .latest_ms = json_integer(json_get(json, "latest_ms")),
                         .was_started = schema == 1 || json_bool(json_get(json, "started")),
                         .is_cloned = json_bool(json_get(json, "cloned")),
                         .is_cloning = json_bool(json_get(json, "cloning"))};

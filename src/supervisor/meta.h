@@ -31,7 +31,8 @@ struct meta {
     char agent[LIMIT_NAME_BYTES + 1];
     char image[LIMIT_NAME_BYTES + 1];
     int64_t created_ms;   /* Unix time */
-    int64_t stopped_ms;   /* when it was last stopped, or made */
+    int64_t stopped_ms;   /* when it was last stopped, or made; 0: the clock was wrong then */
+    int64_t latest_ms;    /* the latest time that was seen at a write: a clock before it is wrong */
     bool was_started;     /* what was installed in it lies on its image: that stays */
     bool is_cloned;       /* the clone and its base.git are there */
     bool is_cloning;      /* git ran, or runs, but base.git was not made yet */

@@ -108,7 +108,7 @@ static void recover_instance(struct sandbox *sandbox)
         sandbox_instance_end_unrecorded(sandbox->folder_fd);
         leftovers_kill(supervisor, sandbox->meta.name);
         sandbox->meta.lease = (struct meta_lease){0};
-        sandbox->meta.stopped_ms = clock_unix_ms();
+        expiry_note_stop(sandbox);
         sandbox->meta.is_cloning = false;
     }
     bool had_task = sandbox->meta.task == TASK_RUNNING;

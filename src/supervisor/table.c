@@ -47,6 +47,7 @@ struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta
 int table_save(struct sandbox *sandbox)
 {
     struct err err = {0};
+    expiry_note_time(sandbox);
     int result = meta_write(sandbox->folder_fd, &sandbox->meta, &err);
     if (result < 0)
         log_error("%s", err.message);
@@ -90,8 +91,7 @@ static int table_agent_image(struct supervisor *supervisor, const char *agent_na
 int table_create(struct supervisor *supervisor, const char *name, const char *agent,
                  struct sandbox **ret, struct err *err)
 {
-    int64_t now = clock_unix_ms();
-    struct meta meta = {.created_ms = now, .stopped_ms = now, .settings = SETTINGS_INIT};
+    struct meta meta = {.created_ms = clock_unix_ms(), .settings = SETTINGS_INIT};
     snprintf(meta.name, sizeof(meta.name), "%s", name);
     snprintf(meta.agent, sizeof(meta.agent), "%s", agent);
     int result = state_check_room(supervisor, err);
@@ -115,6 +115,7 @@ int table_create(struct supervisor *supervisor, const char *name, const char *ag
     }
     *ret = table_add(supervisor, &meta, TAKE_FD(folder));
     (*ret)->is_new = true;
+    expiry_note_stop(*ret);
     log_info("sandbox=%s is made", name);
     return 0;
 }

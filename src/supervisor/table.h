@@ -136,6 +136,10 @@ void instance_let_go(struct sandbox *sandbox);
 /* expiry.c: from now on, when it is STOPPED. */
 void expiry_watch(struct sandbox *sandbox);
 /* Its removal failed: it is tried again later. */
+/* Notes that the sandbox stopped now, unless the clock cannot be right. */
+void expiry_note_stop(struct sandbox *sandbox);
+/* Notes the time in the record that is about to be written. */
+void expiry_note_time(struct sandbox *sandbox);
 void expiry_failed(struct sandbox *sandbox);
 
 /* leftovers.c: removes the control groups of an instance that is gone, now or as soon as they are

@@ -335,7 +335,7 @@ def test_a_task_that_fills_the_disk_is_told_as_it_ended(small_daemon):
     assert sandbox.task() == state
 
 
-@pytest.mark.parametrize("what", ["disk_mib", "memory_mib"])
+@pytest.mark.parametrize("what", ["disk_mib", "disk_files", "memory_mib"])
 def test_below_a_floor_nothing_is_started_and_what_runs_goes_on(make_daemon, what):
     daemon = make_daemon(default_agent="sh")
     running = daemon.sandbox("running")

@@ -291,7 +291,7 @@ def test_lists(daemon):
     daemon.on("GET", "/images", (200, json.dumps([
         {"name": "claude", "sizeBytes": 314572800, "built": 1780000000000, "stale": True,
          "usedBy": ["a", "b"]}])))
-    assert "claude  300.0 MiB  2026-05-28 20:26  yes    a,b" in daemon.run("image", "ls").stdout.decode()
+    assert "claude  300.0 MiB  2026-05-28 20:26  yes    -         -        a,b" in daemon.run("image", "ls").stdout.decode()
     daemon.on("GET", "/sandboxes", (200, "[]"))
     result = daemon.run("ls")
     assert result.returncode == 0 and result.stdout == b"" and b"paddock clone" in result.stderr
@@ -538,3 +538,12 @@ def test_set_sends_what_it_changes_and_no_more(daemon):
     assert json.loads(body) == {"policy": None, "limits": {"memory_mib": None, "cpus": 1.5},
                                 "env": {"A": "x=y", "B": None}, "labels": {"l": ""}}
     assert len(daemon.asked) == 1
+
+
+def test_prune_takes_no_sandbox_by_its_age_when_nobody_knows_it(daemon):
+    daemon.on("GET", "/sandboxes", (200, json.dumps([
+        {"name": "old", "state": "stopped", "stopped": 1}, {"name": "unknown", "state": "stopped"}])))
+    daemon.on("GET", "/images", (200, "[]"))
+    said = json.loads(daemon.run("prune", "--older", "1h", "--dry-run", "--json").stdout)
+    assert said["sandboxes"] == ["old"]
+    assert json.loads(daemon.run("prune", "--dry-run", "--json").stdout)["sandboxes"] == ["old", "unknown"]

@@ -164,7 +164,8 @@ def with_state(tmp_path, mount):
     ("size=3g", "warn", "tmpfs", "after a reboot"),
     ("size=1g", "warn", "1024 MiB free", "may not fit"),
     ("size=8m", "fail", "8 MiB free", "floor.disk_mib is 256"),
-    ("size=3g,nr_inodes=100", "warn", "files more can be made", "may not fit"),
+    ("size=3g,nr_inodes=5000", "warn", "files more can be made", "may not fit"),
+    ("size=3g,nr_inodes=100", "fail", "files more can be made", "floor.disk_files is 4096"),
     ("size=3g,ro", "fail", "mounted ro", "the daemon does not start"),
     ("size=3g,noexec", "fail", "mounted noexec", "no program of an image can be run")])
 def test_state_disk(tmp_path, options, level, says, lost):

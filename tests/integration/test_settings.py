@@ -402,6 +402,7 @@ def test_the_list_of_policies_tells_the_default_one(box_daemon):
 @pytest.mark.parametrize("what, text", [
     ({"max_running": 1}, "1 sandboxes run already (max_running): stop one first"),
     ({"floor": {"disk_mib": 1 << 30}}, "(floor.disk_mib): stop one or free some"),
+    ({"floor": {"disk_files": 1 << 40}}, "(floor.disk_files): stop one or free some"),
     ({"floor": {"memory_mib": 1 << 30}}, "(floor.memory_mib): stop one or free some")])
 def test_every_kind_of_start_is_told_why_not_and_a_put_starts_nothing(make_daemon, what, text):
     daemon = make_daemon(default_agent="sh")

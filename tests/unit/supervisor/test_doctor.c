@@ -60,7 +60,18 @@ static void test_mounts_and_free_space(void)
          FINDING_WARN,
          "only 9 files",
          "larger"},
-        {{.type = 0x9123683e, .free_mib = 9000, .free_files = 0}, FINDING_OK, "btrfs", ""},
+        {{.type = 0xef53,
+          .free_mib = 9000,
+          .counts_files = true,
+          .free_files = 9,
+          .floor_files = 10},
+         FINDING_FAIL,
+         "only 9 files",
+         "larger"},
+        {{.type = 0x9123683e, .free_mib = 9000, .free_files = 0, .floor_files = 10},
+         FINDING_OK,
+         "btrfs",
+         ""},
     };
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         struct sandbox_finding found = {.name = "x"};

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/inotify.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "fake_sandbox.h"
@@ -16,6 +17,26 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 #include "util/log.h"
+
+/* In place of src/util/clock.c: the wall's clock as the test sets it. */
+static int64_t wall_ms, program_ms;
+
+int64_t clock_unix_ms(void)
+{
+    return wall_ms ? wall_ms : (int64_t)time(NULL) * 1000;
+}
+
+int64_t clock_program_ms(void)
+{
+    return program_ms;
+}
+
+int64_t clock_monotonic_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
 
 static struct {
     struct supervisor supervisor;
@@ -537,6 +558,71 @@ static void test_what_a_dead_supervisor_left(void)
     remove_sandbox("done");
 }
 
+/* As the next supervisor finds it on the disk. */
+static struct sandbox *forget_and_recover(const char *name)
+{
+    struct err err = {0};
+    for (struct sandbox *at = t.supervisor.sandboxes, *rest; at; at = rest) {
+        rest = at->next;
+        event_free(&at->expiry);
+        close(at->folder_fd);
+        settings_free(&at->meta.settings);
+        free(at);
+    }
+    t.supervisor.sandboxes = NULL;
+    assert(recover_state(&t.supervisor, &err) == 0);
+    return table_find(&t.supervisor, name);
+}
+
+/* Whether it is removed when so much time has gone by. */
+static bool is_removed_within(const char *name, int64_t ms)
+{
+    int64_t until = clock_monotonic_ms() + ms;
+    while (table_find(&t.supervisor, name) && clock_monotonic_ms() < until)
+        uv_run(&t.supervisor.loop, UV_RUN_ONCE);
+    return !table_find(&t.supervisor, name);
+}
+
+#define DAY_MS (24 * 3600 * INT64_C(1000))
+
+/* The machine went down with a sandbox that ran, and has no clock of its own: it boots long before,
+ * and later the time is set. What stopped just now was not stopped for days. */
+static void test_a_clock_that_was_early_removes_nothing(void)
+{
+    const int64_t now = INT64_C(1796000000000);
+    t.config.stopped_ttl_ms = 3600 * 1000;
+    wall_ms = now;
+    leave_sandbox("early", 97);
+    struct sandbox *sandbox = forget_and_recover("early"); /* it has a record of today now */
+    assert(sandbox->meta.stopped_ms == now && sandbox->meta.latest_ms == now);
+    sandbox->meta.lease = (struct meta_lease){97, 1, 3, "boot"};
+    assert(table_save(sandbox) == 0);
+
+    wall_ms = now - 30 * DAY_MS;  /* after the boot */
+    for (int i = 0; i < 2; i++) { /* also when the daemon is started once more */
+        sandbox = forget_and_recover("early");
+        assert(sandbox->state == SANDBOX_STOPPED && sandbox->meta.stopped_ms == 0);
+    }
+    wall_ms = now + 1000; /* the time is set, and the daemon started again */
+    sandbox = forget_and_recover("early");
+    assert(sandbox && sandbox->meta.stopped_ms == wall_ms && !is_removed_within("early", 100));
+    wall_ms += t.config.stopped_ttl_ms; /* and its own hour counts */
+    (void)forget_and_recover("early");
+    assert(is_removed_within("early", 20000) && !exists("early", ""));
+
+    /* made while the clock was before this program: since when it is stopped is not known */
+    wall_ms = 1000;
+    program_ms = now;
+    expect_document(ask_put("early", "fake", "", false), true);
+    assert(read_meta("early").stopped_ms == 0);
+    wall_ms = now + 1;
+    sandbox = forget_and_recover("early");
+    assert(sandbox->meta.stopped_ms == wall_ms && !is_removed_within("early", 100));
+    t.config.stopped_ttl_ms = 0;
+    wall_ms = program_ms = 0;
+    remove_sandbox("early");
+}
+
 static void test_a_newer_record_is_refused(void)
 {
     struct err err = {0};
@@ -624,6 +710,7 @@ int main(void)
     test_unknown_names_are_not_made();
     test_labels_without_an_end_are_not_read();
     test_what_a_dead_supervisor_left();
+    test_a_clock_that_was_early_removes_nothing();
     test_a_newer_record_is_refused();
     return nftw(t.path, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 }
