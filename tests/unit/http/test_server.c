@@ -23,6 +23,14 @@ static socklen_t address_len;
 static int heads, ends, streamed;
 static struct http_exchange *held; /* of /hold: answered by the test */
 
+/* Of /pieces, whose body is streamed. */
+static struct {
+    struct http_exchange *exchange; /* while its body comes */
+    size_t len, largest;            /* bytes that came; of the largest piece */
+    size_t full_at;                 /* from here on it says that it is full; 0: never */
+    bool is_whole;
+} pieces;
+
 static void stream_more(void *ctx, struct http_exchange *exchange)
 {
     (void)ctx;
@@ -48,14 +56,38 @@ static void on_head(void *ctx, struct http_exchange *exchange)
     heads++;
     static const char text[] = "early";
     struct http_answer answer = {403, "text/plain", NULL, text, 5};
-    if (target_is(exchange, "/early"))
+    if (target_is(exchange, "/early")) {
         http_answer(exchange, &answer);
-    else
+    } else if (target_is(exchange, "/pieces")) {
+        pieces.exchange = exchange;
+        http_stream_body(exchange);
+    } else
         http_accept_body(exchange, BODY_MAX);
+}
+
+/* Every byte tells its place, so that none can be lost, twice, or in another order. */
+static char byte_at(size_t at)
+{
+    return (char)('a' + at % 23);
+}
+
+static bool on_body_data(void *ctx, struct http_exchange *exchange, const char *data, size_t len)
+{
+    (void)ctx;
+    assert(exchange == pieces.exchange && len > 0 && !pieces.is_whole);
+    for (size_t i = 0; i < len; i++)
+        assert(data[i] == byte_at(pieces.len + i));
+    pieces.len += len;
+    pieces.largest = len > pieces.largest ? len : pieces.largest;
+    return !pieces.full_at || pieces.len < pieces.full_at;
 }
 
 static void on_body(void *ctx, struct http_exchange *exchange)
 {
+    if (exchange == pieces.exchange) {
+        assert(http_exchange_body(exchange)->len == 0);
+        pieces.is_whole = true;
+    }
     const struct buf *body = http_exchange_body(exchange);
     struct http_answer answer = {200, "text/plain", "X-Test: 1\r\n", buf_text(body), body->len};
     if (target_is(exchange, "/hold")) {
@@ -85,12 +117,15 @@ static void on_end(void *ctx, struct http_exchange *exchange)
     (void)ctx;
     if (exchange == held)
         held = NULL;
+    if (exchange == pieces.exchange)
+        pieces.exchange = NULL;
     ends++;
 }
 
 static struct http_server *start(uint64_t ms, size_t max_connections)
 {
-    static const struct http_handler handler = {on_head, on_body, on_body_too_large, NULL, on_end};
+    static const struct http_handler handler = {on_head, on_body, on_body_too_large, on_body_data,
+                                                on_end};
     struct http_config config = {.handler = &handler,
                                  .max_connections = max_connections,
                                  .head_bytes = 4096,
@@ -100,6 +135,7 @@ static struct http_server *start(uint64_t ms, size_t max_connections)
                                  .write_ms = ms};
     struct http_server *server = NULL;
     heads = ends = 0;
+    memset(&pieces, 0, sizeof(pieces));
     assert(uv_loop_init(&loop) == 0);
     assert(http_server_new(&loop, &config, &server, NULL) == 0);
     address.sun_family = AF_UNIX; /* an abstract name: no file, gone with the socket */
@@ -353,6 +389,127 @@ static void test_http_1_0_is_answered_and_closed(void)
     stop(server);
 }
 
+/* ---------------------------------------------------------------------- streamed bodies */
+
+#define PIECES_BYTES ((size_t)3 << 20)
+
+/* Sends the body from `*at` on as far as it is taken, in `turns` turns of the loop. */
+static void send_body(int fd, size_t *at, size_t end, bool is_chunked, int turns)
+{
+    static char data[32 + 65536];
+    static size_t ready, sent; /* of a chunk that was taken in part */
+    if (*at == 0)
+        ready = sent = 0;
+    for (int i = 0; i < turns && (*at < end || sent < ready); i++) {
+        if (sent == ready) {
+            size_t n = end - *at < 60000 ? end - *at : 60000;
+            ready = is_chunked ? (size_t)snprintf(data, 32, "%zx\r\n", n) : 0;
+            for (size_t j = 0; j < n; j++)
+                data[ready++] = byte_at((*at)++);
+            if (is_chunked)
+                ready += (size_t)snprintf(data + ready, 32, *at == end ? "\r\n0\r\n\r\n" : "\r\n");
+            sent = 0;
+        }
+        ssize_t n = send(fd, data + sent, ready - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        sent += n > 0 ? (size_t)n : 0;
+        turn();
+    }
+}
+
+static void begin_pieces(int fd, bool is_chunked, size_t len)
+{
+    char head[128];
+    snprintf(head, sizeof(head), "PUT /pieces HTTP/1.1\r\nHost: a\r\n%s%zu\r\n\r\n",
+             is_chunked ? "Transfer-Encoding: chunked\r\nX-Length: " : "Content-Length: ", len);
+    send_text(fd, head);
+}
+
+static void test_a_streamed_body_comes_in_pieces_and_is_not_kept(void)
+{
+    for (int is_chunked = 0; is_chunked < 2; is_chunked++) {
+        struct http_server *server = start(10000, 10);
+        cleanup_fd int fd = dial();
+        size_t at = 0;
+        begin_pieces(fd, is_chunked, PIECES_BYTES);
+        send_body(fd, &at, PIECES_BYTES, is_chunked, 100000);
+        assert(strstr(receive(fd, "\r\n\r\n", NULL), "200 OK"));
+        assert(pieces.len == PIECES_BYTES && pieces.is_whole && at == PIECES_BYTES);
+        assert(pieces.largest <= HTTP_STREAM_PIECES_BYTES);
+        /* the connection goes on with what is no stream */
+        send_text(fd, "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nnext");
+        assert(strstr(receive(fd, "next", NULL), "200 OK"));
+        stop(server);
+    }
+}
+
+static void test_who_is_full_gets_no_more_than_one_connection_holds(void)
+{
+    for (int is_chunked = 0; is_chunked < 2; is_chunked++) {
+        struct http_server *server = start(10000, 10);
+        cleanup_fd int fd = dial();
+        size_t at = 0;
+        pieces.full_at = 1;
+        begin_pieces(fd, is_chunked, PIECES_BYTES);
+        send_body(fd, &at, PIECES_BYTES, is_chunked, 2000);
+        assert(pieces.len > 0 && pieces.len <= pieces.largest + HTTP_STREAM_PIECES_BYTES);
+        assert(!pieces.is_whole && at < PIECES_BYTES); /* the client is held up */
+        size_t before = pieces.len;
+        http_resume_body(pieces.exchange);
+        send_body(fd, &at, PIECES_BYTES, is_chunked, 2000);
+        assert(pieces.len > before && !pieces.is_whole); /* and again */
+        pieces.full_at = 0;
+        http_resume_body(pieces.exchange);
+        send_body(fd, &at, PIECES_BYTES, is_chunked, 100000);
+        assert(strstr(receive(fd, "\r\n\r\n", NULL), "200 OK"));
+        assert(pieces.len == PIECES_BYTES && pieces.is_whole);
+        stop(server);
+    }
+}
+
+static void test_a_streamed_body_that_breaks_off_is_never_whole(void)
+{
+    struct http_server *server = start(200, 10);
+    cleanup_fd int slow = dial(); /* sends nothing more: body_ms from piece to piece */
+    size_t at = 0;
+    begin_pieces(slow, false, 100);
+    send_body(slow, &at, 50, false, 50);
+    for (int i = 0; i < 1000 && pieces.len < 50; i++)
+        turn();
+    assert(pieces.len == 50);
+    receive(slow, NULL, NULL);
+    assert(!pieces.is_whole && !pieces.exchange && heads == 1 && ends == 1);
+
+    memset(&pieces, 0, sizeof(pieces));
+    int gone = dial();
+    begin_pieces(gone, true, 100);
+    send_text(gone, "3\r\nabc\r\n");
+    for (int i = 0; i < 1000 && pieces.len < 3; i++)
+        turn();
+    close(gone);
+    for (int i = 0; i < 1000 && ends < 2; i++)
+        turn();
+    assert(pieces.len == 3 && !pieces.is_whole && ends == 2);
+
+    memset(&pieces, 0, sizeof(pieces));
+    cleanup_fd int wrong = dial();
+    begin_pieces(wrong, true, 100);
+    send_text(wrong, "3\r\nabcx\r\n");
+    assert(strstr(receive(wrong, NULL, NULL), "HTTP/1.1 400 ") && !pieces.is_whole);
+    stop(server);
+}
+
+static void test_a_streamed_body_that_waits_for_100_gets_it(void)
+{
+    struct http_server *server = start(10000, 10);
+    cleanup_fd int fd = dial();
+    send_text(fd, "PUT /pieces HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n"
+                  "Content-Length: 3\r\n\r\n");
+    assert(strncmp(receive(fd, "\r\n\r\n", NULL), "HTTP/1.1 100 ", 13) == 0 && pieces.len == 0);
+    send_text(fd, "abc");
+    assert(strstr(receive(fd, "\r\n\r\n", NULL), "200 OK") && pieces.len == 3);
+    stop(server);
+}
+
 int main(void)
 {
     test_bodies_come_whole_and_connections_are_kept();
@@ -368,5 +525,9 @@ int main(void)
     test_a_client_that_goes_away_ends_its_exchange();
     test_a_connection_too_many_is_told_so();
     test_http_1_0_is_answered_and_closed();
+    test_a_streamed_body_comes_in_pieces_and_is_not_kept();
+    test_who_is_full_gets_no_more_than_one_connection_holds();
+    test_a_streamed_body_that_breaks_off_is_never_whole();
+    test_a_streamed_body_that_waits_for_100_gets_it();
     return 0;
 }

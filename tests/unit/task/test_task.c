@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "task/record.h"
+#include "task/settings.h"
 #include "task/spec.h"
 #include "util/cleanup.h"
 
@@ -119,6 +120,64 @@ static void test_another_record_is_refused(void)
     }
 }
 
+/* ------------------------------------------------------------------------------ settings */
+
+/* Texts with a "|" behind each, as a list. */
+static struct buf list_of(const char *texts)
+{
+    struct buf list = BUF_INIT(LIMIT_ENV_BYTES);
+    assert(buf_append_string(&list, texts) == 0);
+    for (size_t i = 0; i < list.len; i++)
+        if (list.data[i] == '|')
+            list.data[i] = '\0';
+    return list;
+}
+
+static void test_the_own_environment_counts_above_the_images(void)
+{
+    static const struct {
+        const char *image, *own, *merged;
+    } cases[] = {
+        {"", "", ""},
+        {"A=1|B=2|", "", "A=1|B=2|"},
+        {"", "A=1|", "A=1|"},
+        {"A=1|B=2|", "B=3|C=|", "A=1|B=3|C=|"},
+        {"PATH=/opt/bin|", "", "PATH=/opt/bin|"},
+        {"AB=1|", "A=2|", "AB=1|A=2|"},               /* a name is no beginning of another */
+        {"A=1|A=2|", "", "A=1|"},                     /* the first of an image counts */
+        {"HOME=/|PADDOCK_X=1|1A=x|A=1|", "", "A=1|"}, /* what may not be set is left out */
+        {"SSL_CERT_FILE=/evil|", "B=1|", "B=1|"},
+        {"no-equals|A=1|", "", "A=1|"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        cleanup_buf struct buf image = list_of(cases[i].image), own = list_of(cases[i].own);
+        cleanup_buf struct buf wanted = list_of(cases[i].merged);
+        cleanup_buf struct buf merged = BUF_INIT(LIMIT_ENV_BYTES);
+        assert(settings_merge(&image, &own, &merged) == 0);
+        assert(merged.len == wanted.len);
+        assert(!merged.len || memcmp(merged.data, wanted.data, merged.len) == 0);
+        /* and is one of what programs get */
+        const char *environment[SETTINGS_ENVIRONMENT];
+        settings_environment(&merged, environment);
+        size_t count = 0;
+        while (environment[count])
+            count++;
+        for (const char *text = NULL; (text = settings_next(&merged, text));) {
+            size_t found = 0;
+            for (size_t j = 0; j < count; j++)
+                found += strcmp(environment[j], text) == 0;
+            assert(found == 1);
+        }
+    }
+}
+
+static void test_a_merge_over_its_limit_is_told(void)
+{
+    cleanup_buf struct buf image = list_of("A=123|"), own = list_of("B=456|");
+    cleanup_buf struct buf merged = BUF_INIT(11);
+    assert(settings_merge(&image, &own, &merged) == -EMSGSIZE);
+}
+
 int main(void)
 {
     test_a_spec_survives_the_journey();
@@ -127,5 +186,7 @@ int main(void)
     test_a_spec_over_its_limits_is_too_big();
     test_an_end_survives_the_journey();
     test_another_record_is_refused();
+    test_the_own_environment_counts_above_the_images();
+    test_a_merge_over_its_limit_is_told();
     return 0;
 }
