@@ -24,7 +24,8 @@
 #define RANGE_OWN 0   /* in the range: our own id */
 #define RANGE_FIRST 1 /* in the range: the first subordinate id */
 
-static pid_t clone_child(const struct launch *launch, uint64_t flags, int *pidfd)
+/* The child closes `other_fd`, of who clones it alone; -1: none. */
+static pid_t clone_child(const struct launch *launch, uint64_t flags, int *pidfd, int other_fd)
 {
     struct clone_args args = {
         .flags = flags | CLONE_NEWUSER | CLONE_NEWNS | CLONE_NEWPID | CLONE_NEWIPC | CLONE_NEWUTS |
@@ -38,6 +39,8 @@ static pid_t clone_child(const struct launch *launch, uint64_t flags, int *pidfd
     }
     pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof(args));
     if (pid == 0) {
+        if (other_fd >= 0)
+            close(other_fd);
         launch->run(launch->child);
         _exit(1);
     }
@@ -70,7 +73,7 @@ static pid_t clone_as_root(struct sandbox_host *host, const struct launch *launc
 {
     uint32_t base = ids_base(host->ids, launch->block);
     int result = become_owner(base);
-    pid_t pid = result < 0 ? -1 : clone_child(launch, CLONE_PIDFD, pidfd);
+    pid_t pid = result < 0 ? -1 : clone_child(launch, CLONE_PIDFD, pidfd, -1);
     int code = result < 0 ? -result : errno;
     become_root_again();
     if (pid < 0)
@@ -114,9 +117,10 @@ static int write_range_maps(const struct row *row, pid_t pid, enum launch_kind k
 }
 
 /* The child inherits that this process is dumpable, for so long as its maps are not written. */
-static int help_launch(const struct helper *helper, int32_t *ret_pid, struct err *err)
+static int help_launch(const struct helper *helper, int report_fd, int32_t *ret_pid,
+                       struct err *err)
 {
-    pid_t pid = clone_child(helper->launch, CLONE_PARENT, NULL);
+    pid_t pid = clone_child(helper->launch, CLONE_PARENT, NULL, report_fd);
     if (pid < 0)
         return err_errno(err, errno, "cannot make the namespaces");
     *ret_pid = pid;
@@ -139,7 +143,8 @@ static _Noreturn void run_helper(const struct helper *helper, int report_fd)
     struct err err = {0};
     int result = enter_range(helper->host->range_fd, &err);
     if (result == 0)
-        result = helper->launch ? help_launch(helper, &report.pid, &err) : help_work(helper, &err);
+        result = helper->launch ? help_launch(helper, report_fd, &report.pid, &err)
+                                : help_work(helper, &err);
     report.code = -result;
     snprintf(report.text, sizeof(report.text), "%.500s", err.message);
     _exit(write(report_fd, &report, sizeof(report)) == sizeof(report) ? 0 : 1);
@@ -205,7 +210,7 @@ int sandbox_launch(struct sandbox_host *host, const struct launch *launch,
         pid = clone_in_range(host, launch, &pidfd, err);
         break;
     case ROW_SINGLE:
-        pid = clone_child(launch, CLONE_PIDFD, &pidfd);
+        pid = clone_child(launch, CLONE_PIDFD, &pidfd, -1);
         if (pid < 0)
             pid = err_errno(err, errno, "cannot make the namespaces");
         break;

@@ -7,6 +7,7 @@ import re
 import pytest
 
 import harness
+from filtered import killing_script
 from harness import wait_for
 
 
@@ -81,6 +82,28 @@ def test_root_of_a_namespace_with_a_range(make_user_daemon, users, image_tar):
     daemon.start()
     assert sandbox.exec("/bin/cat", "/workspace/repo/n")["stdout"] == "1000\n"
     assert "diff --git a/n b/n" in sandbox.diff().text
+    daemon.close()
+
+
+def test_a_helper_that_is_killed_holds_up_nobody(make_user_daemon, image_tar):
+    """As out of memory: while it writes the map of a sandbox's ids, whose first process is there already."""
+    daemon = make_user_daemon("subordinate", default_agent="sh", start=False)
+    plain = daemon.namespace.argv
+    inside = ("unshare", "--map-root-user", "--map-auto", "--")
+    daemon.namespace.argv = lambda *command: plain(*inside, *command)
+    daemon.start()
+    daemon.cli("image", "import", "claude", image_tar, timeout=harness.patient(300))
+    size = len("0 1 65536\n")
+    daemon.stop()
+    daemon.namespace.argv = lambda *command: plain(
+        *inside, "/usr/bin/python3", "-c", killing_script("write", size), *command)
+    daemon.start()
+    answer = daemon.post("/sandboxes/broken/exec", {"argv": ["/bin/true"]}, timeout=20)
+    assert answer.status >= 500, answer
+    assert "a process of our own broke off" in daemon.log()
+    assert daemon.get("/sandboxes").status == 200
+    daemon.stop()
+    daemon.namespace.argv = lambda *command: plain(*inside, *command)
     daemon.close()
 
 
