@@ -22,12 +22,12 @@ struct places {
  * namespace. */
 bool places_is_host_root(void);
 
-/* True for a folder, and no link to one, that nobody but this user (and root) can put anything in or
- * take anything from. */
+/* True for a folder, and no link to one, that nobody but this user (and root) can put anything in
+ * or take anything from. */
 bool places_is_own_folder(const char *path);
 
 /* From XDG_STATE_HOME, XDG_CONFIG_HOME, XDG_RUNTIME_DIR and HOME, as `lookup` (getenv(3)) gives
- * them; a value that is no absolute path counts as unset, as the specification wants, and so does an
- * XDG_RUNTIME_DIR that is not places_is_own_folder: another user could listen there first. False:
- * there is no HOME, so that a user's places are "". */
+ * them; a value that is no absolute path counts as unset, as the specification wants, and so does
+ * an XDG_RUNTIME_DIR that is not places_is_own_folder: another user could listen there first.
+ * False: there is no HOME, so that a user's places are "". */
 bool places_find(bool is_user, const char *(*lookup)(const char *name), struct places *ret);
