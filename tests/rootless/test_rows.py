@@ -289,8 +289,9 @@ def test_a_task_is_lost_when_its_init_died(daemon, sh_sandbox):
 
 def test_a_stop_ends_all_and_keeps_the_files(daemon, sh_sandbox):
     assert sh_sandbox.clone().status == 200
-    assert sh_sandbox.start_task("trap 'echo told; exit 3' TERM; sleep 3040 & wait").status == 202
+    assert sh_sandbox.start_task("trap 'echo told; exit 3' TERM; echo up; sleep 3040 & wait").status == 202
     init = sh_sandbox.init_pid()
+    harness.wait_for(lambda: daemon.get(f"{sh_sandbox.path}/task/log").body == b"up\n", 20, "the trap is set")
     assert daemon.post(f"{sh_sandbox.path}/stop", timeout=60).status in (200, 204)
     assert not harness.is_program(init)
     assert sh_sandbox.task()["state"] == "failed"
