@@ -18,7 +18,7 @@ packages_install() {
     local missing
     mapfile -t missing < <("$ROOT/tools/packages" "$@")
     ((${#missing[@]})) || return 0
-    [[ $EUID == 0 ]] || die "these packages are missing, install them as root: ${missing[*]}"
+    [[ $EUID == 0 ]] || die "packages are missing; as root: apt-get install ${missing[*]}"
     say "installing ${missing[*]}"
     apt-get -q update
     DEBIAN_FRONTEND=noninteractive apt-get -q install -y --no-install-recommends "${missing[@]}"

@@ -1,0 +1,84 @@
+"""tools/quickstart, as README.md tells it. It installs and builds nothing here: all is there already,
+the image too."""
+import os
+import re
+
+import pytest
+
+import harness
+
+pytestmark = pytest.mark.portable
+
+
+@pytest.fixture(scope="module")
+def quickstart(folder, namespace, image_store):
+    home = folder / "quickstart"
+    (home / "state").mkdir(mode=0o700, parents=True)
+    harness.run("cp", "-al", image_store, home / "state/images")
+    environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8", "HOME": str(folder),
+                   "PADDOCK_HOME": str(home), "PADDOCK_BUILD": str(harness.BUILD)}
+
+    def run(*arguments):
+        return harness.run(*namespace.argv(harness.ROOT / "tools/quickstart", *arguments),
+                           check=False, env=environment, timeout=harness.patient(300))
+
+    run.home = home
+    yield run
+    run("--stop")
+
+
+def programs_below(home):
+    """The instances' first processes, the daemon and the demo's servers that work on this folder."""
+    needle, found = os.fsencode(home), []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                found += [pid] if needle in file.read() else []
+        except OSError:
+            pass
+    return found
+
+
+def boot_ids(daemon_ls):
+    return re.findall(r'"bootId":"([^"]+)"', daemon_ls)
+
+
+def test_it_prints_the_diff_and_stop_ends_every_sandbox(quickstart):
+    result = quickstart()
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    said = result.stdout.decode()
+    assert "diff --git a/NOTES.md b/NOTES.md\nnew file mode 100644" in said
+    told = dict(re.findall(r"(PADDOCK_URL|PATH)=(\S+)", said))
+    assert told["PADDOCK_URL"] == f"unix:{quickstart.home}/paddock.sock"
+    # the next commands of README.md, with what it told
+    environment = {"PADDOCK_URL": told["PADDOCK_URL"],
+                   "PATH": told["PATH"].replace("$PATH", os.environ["PATH"])}
+    for arguments in (("clone", "agent-2", harness.HELLO),
+                      ("run", "agent-2", "Add a file that says hello. Do not commit.")):
+        harness.run("paddock", *arguments, env=environment, timeout=harness.patient(120))
+    diff = harness.run("paddock", "diff", "agent-2", env=environment).stdout
+    assert b"+++ b/NOTES.md" in diff
+    running = boot_ids(harness.run("paddock", "ls", "--json", env=environment).stdout.decode())
+    assert len(running) == 2
+    first = [pid for boot_id in running for pid in programs_below(boot_id)]
+    assert len(first) == 2 and programs_below(quickstart.home)
+
+    result = quickstart("--stop")
+    assert result.returncode == 0, (result.stdout, result.stderr)
+    assert [pid for boot_id in running for pid in programs_below(boot_id)] == []
+    assert programs_below(quickstart.home) == []
+    assert (quickstart.home / "state/sandboxes/agent-2/workspace/repo/NOTES.md").exists()
+
+
+def test_packages_that_are_missing_are_told_as_a_command(folder):
+    """To an ordinary user, who cannot install them."""
+    there = folder / "common"
+    (there / "tools").mkdir(parents=True)
+    for name, text in (("common.sh", (harness.ROOT / "tools/common.sh").read_text()),
+                       ("packages", "#!/bin/sh\nprintf '%s\\n' one two\n"),
+                       ("try", 'source "${0%/*}/common.sh"\npackages_install build\n')):
+        (there / "tools" / name).write_text(text)
+        (there / "tools" / name).chmod(0o755)
+    result = harness.run("setpriv", "--reuid", "65534", "bash", there / "tools/try", check=False)
+    assert result.returncode == 1
+    assert result.stderr == b"try: packages are missing; as root: apt-get install one two\n"
