@@ -237,7 +237,8 @@ def leftovers_at_rest(daemon, word="leftover"):
     """As leftovers, once no job of an earlier end is under way."""
     def at_rest():
         found = leftovers(daemon, word)
-        return not os.listdir(daemon.state / "trash") and not found[-1] and found
+        has_jail = any("/jail." in group for group in found[1])
+        return not os.listdir(daemon.state / "trash") and not found[-1] and not has_jail and found
     return harness.wait_for(at_rest, 30, "the end of the jobs of earlier ends")
 
 
