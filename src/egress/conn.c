@@ -1,6 +1,6 @@
 /*
  * The life of a sandbox's connection: phases, clocks, end. Process: paddock-egress. Invariants: all
- * moving of bytes is in conn_turn; a connection is freed only after libuv has closed its three
+ * moving of bytes is in conn_turn; a connection is freed only after libuv has closed its two
  * handles; a request in flight has its audit line before its connection ends.
  */
 #include "egress/conn.h"
@@ -15,7 +15,7 @@
 
 /* Heads are read whole, and one more read behind them. */
 #define IN_BYTES (LIMIT_EGRESS_HEAD_BYTES + 32 * 1024)
-/* The queue's limit is looked at before libcurl's bytes are added, and heads come on top. */
+/* The queue's limit is looked at before the upstream's bytes are added, and heads come on top. */
 #define OUT_BYTES (LIMIT_EGRESS_QUEUE_BYTES + LIMIT_EGRESS_ANSWER_HEAD_BYTES + 64 * 1024)
 /* Reads in one turn, so that one connection cannot hold up the loop. */
 #define READS_PER_TURN 16
@@ -79,7 +79,7 @@ void conn_close(struct egress_conn *conn)
     egress_sandbox_remove_conn(conn->sandbox, conn);
     uv_close((uv_handle_t *)&conn->poll, on_handle_closed);
     uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
-    uv_close((uv_handle_t *)&conn->turn, on_handle_closed);
+    turn_cancel(&conn->turn);
 }
 
 static void on_deadline(struct egress_conn *conn)
@@ -303,15 +303,15 @@ void conn_turn(struct egress_conn *conn)
     update_poll(conn);
 }
 
-static void on_idle(uv_idle_t *idle)
+static void on_turn(struct turn *turn)
 {
-    uv_idle_stop(idle);
-    conn_turn(idle->data);
+    conn_turn((struct egress_conn *)((char *)turn - offsetof(struct egress_conn, turn)));
 }
 
 void conn_ask_turn(struct egress_conn *conn)
 {
-    uv_idle_start(&conn->turn, on_idle);
+    if (conn->phase != CONN_CLOSED)
+        turn_ask(conn->egress->turns, &conn->turn);
 }
 
 /* In an exchange the peer's FIN (or reset) means that nobody waits for the answer any more: the
@@ -362,9 +362,9 @@ static int conn_init(struct egress_conn *conn)
     if (uv_poll_init_socket(conn->egress->loop, &conn->poll, conn->fd))
         return -EIO;
     uv_timer_init(conn->egress->loop, &conn->timer);
-    uv_idle_init(conn->egress->loop, &conn->turn);
-    conn->poll.data = conn->timer.data = conn->turn.data = conn;
-    conn->open_handles = 3;
+    conn->turn.run = on_turn;
+    conn->poll.data = conn->timer.data = conn;
+    conn->open_handles = 2;
     return 0;
 }
 

@@ -13,6 +13,7 @@
 #include "egress/egress.h"
 #include "egress/http1.h"
 #include "egress/refuse.h"
+#include "egress/turn.h"
 #include "egress/upstream.h"
 #include "util/secret.h"
 
@@ -67,7 +68,7 @@ struct egress_conn {
     SSL *ssl;
     uv_poll_t poll;
     uv_timer_t timer;
-    uv_idle_t turn; /* runs conn_turn, and keeps the loop from sleeping before */
+    struct turn turn; /* runs conn_turn */
     int open_handles;
     int poll_events;
     uint64_t deadline;    /* the loop's clock */

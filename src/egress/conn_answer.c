@@ -161,6 +161,8 @@ static int settle_framing(struct conn_request *request, int status,
     if (http1_answer_framing(headers, count, &kind, &length, err))
         return -EBADMSG;
     request->answer_is_empty = request->is_head || status == 204 || status == 304;
+    if (kind == EGRESS_BODY_NONE && egress_exchange_is_framed(request->exchange))
+        kind = EGRESS_BODY_CHUNKED;
     request->answer = kind;
     request->answer_left = length;
     if (kind == EGRESS_BODY_CHUNKED && request->is_http10)
@@ -280,11 +282,11 @@ static void on_complete(struct egress_conn *conn)
     finish(conn, keeps ? FINISH_KEEP : FINISH_CLOSE);
 }
 
-static void on_end(void *ctx, const char *reason)
+static void on_end(void *ctx, enum egress_failure failure, const char *reason)
 {
     struct egress_conn *conn = ctx;
     conn->request.exchange = NULL;
-    if (reason)
+    if (failure)
         conn_fail(conn, 502, reason, "upstream");
     else
         on_complete(conn);

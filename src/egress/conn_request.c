@@ -359,6 +359,6 @@ void conn_feed_body(struct egress_conn *conn)
     }
     if (request->exchange && request->body.is_done && !request->body_ended) {
         request->body_ended = true;
-        egress_exchange_write_end(request->exchange);
+        egress_exchange_write_end(request->exchange, NULL, 0);
     }
 }

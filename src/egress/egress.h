@@ -20,6 +20,7 @@
 struct egress_ca;
 struct egress_audit;
 struct egress_upstreams;
+struct turn_queue;
 
 /* An attached sandbox. Connections hold a reference; after SANDBOX_DETACH it lives until the last
  * connection is closed, which detaching begins. */
@@ -39,6 +40,7 @@ struct egress_named_policy {
 
 struct egress {
     uv_loop_t *loop;
+    struct turn_queue *turns;
     struct egress_ca *ca;
     struct egress_audit *audit;
     struct egress_upstreams *upstreams;

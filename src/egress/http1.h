@@ -64,9 +64,13 @@ struct http1_body {
     uint64_t left; /* bytes left of the body, or of this chunk */
     int state;
     size_t overhead; /* bytes of framing since the last byte of body */
+    struct buf *trailers; /* NULL: they are dropped */
     bool trailer_line_empty;
     bool is_done;
 };
+
+/* Trailers are appended to `trailers` as they come, their empty line too. It is the caller's. */
+void http1_body_keep_trailers(struct http1_body *body, struct buf *trailers);
 
 void http1_body_init(struct http1_body *body, enum egress_body kind, uint64_t length);
 

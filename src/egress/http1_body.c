@@ -31,6 +31,11 @@ void http1_body_init(struct http1_body *body, enum egress_body kind, uint64_t le
         body->state = DATA;
 }
 
+void http1_body_keep_trailers(struct http1_body *body, struct buf *trailers)
+{
+    body->trailers = trailers;
+}
+
 static bool step_size(struct http1_body *body, char c)
 {
     int digit = hex_digit(c);
@@ -102,6 +107,9 @@ ssize_t http1_body_step(struct http1_body *body, const char *data, size_t len, s
 {
     size_t used = 0;
     while (!body->is_done && body->state != DATA && used < len) {
+        bool is_trailer = body->state == TRAILER || body->state == TRAILER_LF;
+        if (is_trailer && body->trailers && buf_append(body->trailers, &data[used], 1))
+            return err_set(err, EMSGSIZE, "the trailers are too large");
         if (!step(body, data[used]))
             return err_set(err, EBADMSG, "the request's body is not well-formed chunks");
         if (++body->overhead > LIMIT_EGRESS_CHUNK_OVERHEAD)

@@ -14,6 +14,7 @@
 #include "egress/audit.h"
 #include "egress/ca.h"
 #include "egress/policies.h"
+#include "egress/turn.h"
 #include "egress/upstream.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -36,6 +37,7 @@ struct process {
     uv_loop_t loop;
     uv_poll_t poll;
     uv_timer_t renewal;
+    struct turn_queue turns;
     struct egress_policies *policies;
     struct egress_sandbox **sandboxes;
     size_t sandbox_count;
@@ -100,8 +102,9 @@ static int process_start(struct process *process, struct ipc_message *message, s
     if (result == 0)
         result = process_open_policies(process, vars, err);
     if (result == 0)
-        result = egress_upstreams_open(&process->loop, IPC_TEXT(start->upstream_proxy),
-                                       process->egress.idle_ms, &process->egress.upstreams, err);
+        result = egress_upstreams_open(&process->loop, &process->turns,
+                                       IPC_TEXT(start->upstream_proxy), &process->egress.upstreams,
+                                       err);
     process->is_started = result == 0;
     return result;
 }
@@ -255,6 +258,8 @@ int egress_process_run(int sock, struct err *err)
     if (result < 0)
         return err_set(err, -result, "cannot make the loop: %s", uv_strerror(result));
     process.egress.loop = &process.loop;
+    process.egress.turns = &process.turns;
+    turn_queue_open(&process.turns, &process.loop);
     process.poll.data = &process;
     process.renewal.data = &process;
     uv_timer_start(&process.renewal, process_renew, RENEW_CHECK_MS, RENEW_CHECK_MS);

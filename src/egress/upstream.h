@@ -1,9 +1,9 @@
 /*
- * The way out: one interface, so that another implementation can take a path over; today libcurl's
- * multi interface (upstream_curl.c). A request goes out exactly as given: method, target, headers.
- * Everything happens on the loop's thread, by callbacks; no callback is called from within a call.
- * Back-pressure both ways: the exchange stops reading upstream when told to pause, and tells when
- * it can take more of the request's body.
+ * The way out: one interface between a sandbox's request and the connection that carries it. A
+ * request goes out exactly as given: method, target, headers. Everything happens on the loop's
+ * thread, by callbacks; no callback is called from within a call. Back-pressure both ways: the
+ * exchange stops reading upstream when told to pause, and tells when it can take more of the
+ * request's body.
  */
 #pragma once
 
@@ -35,6 +35,22 @@ struct egress_request {
     enum egress_body body;
     uint64_t body_length;
     bool expects_continue; /* Expect: 100-continue goes along; what comes of it is told by `head` */
+    bool takes_trailers;   /* TE: trailers goes along */
+    /* NULL, or the protocol of an Upgrade (RFC 9110 7.8): over HTTP/1.1, on a connection of its
+     * own. After a head with 101 the bytes both ways are the protocol's. */
+    const char *upgrade;
+};
+
+/* Why an exchange ended. */
+enum egress_failure {
+    EGRESS_COMPLETE,       /* no failure: the answer is whole */
+    EGRESS_FAILED_NAME,    /* the host's name leads to no address */
+    EGRESS_FAILED_PRIVATE, /* it leads to addresses that are not public alone */
+    EGRESS_FAILED_CONNECT, /* nobody answers there, or a proxy in front refuses */
+    EGRESS_FAILED_TRUST,   /* its certificate is not accepted */
+    EGRESS_FAILED_ANSWER,  /* what came is no HTTP that we take */
+    EGRESS_FAILED_CUT,     /* it came in part, or not at all */
+    EGRESS_FAILED_SELF,    /* out of memory */
 };
 
 struct egress_exchange_events {
@@ -43,19 +59,22 @@ struct egress_exchange_events {
                  size_t count);
     /* Body bytes. Returns false to pause: the same bytes are given again after resume. */
     bool (*body)(void *ctx, const char *data, size_t len);
-    /* Trailers of a chunked answer, before `end`. */
+    /* Trailers of the answer, before `end`. */
     void (*trailers)(void *ctx, const struct http_field *headers, size_t count);
     /* There is room for more of the request's body. */
     void (*writable)(void *ctx);
-    /* The end; after it the exchange is gone. reason NULL: the answer is complete; else the cause:
-     * the answer was cut short (head was called) or never came. */
-    void (*end)(void *ctx, const char *reason);
+    /* The end; after it the exchange is gone. EGRESS_COMPLETE, or the cause and a text for it: the
+     * answer was cut short (head was called) or never came. */
+    void (*end)(void *ctx, enum egress_failure failure, const char *reason);
 };
 
-int egress_upstreams_open(uv_loop_t *loop, const char *proxy, int64_t idle_ms,
+/* `proxy`: http://[USER:PASSWORD@]HOST:PORT in front of all upstreams that no rule names, or "". */
+int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char *proxy,
                           struct egress_upstreams **ret, struct err *err);
+/* Ends all exchanges without a callback. The memory goes when the loop has run on. */
 void egress_upstreams_close(struct egress_upstreams *upstreams);
 
+/* -ENOMEM, or -EINVAL when the CA cannot be used; then there is no exchange. */
 int egress_upstream_start(struct egress_upstreams *upstreams, const struct egress_request *request,
                           const struct egress_exchange_events *events, void *ctx,
                           struct egress_exchange **ret, struct err *err);
@@ -64,8 +83,13 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
  * less). Returns how many were taken; fewer than given: wait for writable. */
 size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len,
                              size_t most);
+/* The body is complete; `trailers` (count 0: none) go behind a chunked one. */
+void egress_exchange_write_end(struct egress_exchange *exchange, const struct http_field *trailers,
+                               size_t count);
+/* True when the upstream's protocol itself tells an answer's end (HTTP/2): it then needs neither
+ * Content-Length nor chunks. From the answer's head on. */
+bool egress_exchange_is_framed(const struct egress_exchange *exchange);
 /* Its buffers that are larger than LIMIT_EGRESS_OWN_BUFFER_BYTES. */
 size_t egress_exchange_large_bytes(const struct egress_exchange *exchange);
-void egress_exchange_write_end(struct egress_exchange *exchange);
 void egress_exchange_resume(struct egress_exchange *exchange); /* after body returned false */
 void egress_exchange_cancel(struct egress_exchange *exchange); /* no callback comes any more */

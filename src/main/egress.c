@@ -4,7 +4,6 @@
  * ca.crt, an empty memfd and its seccomp filter as 3, 4, 5 and 6. Confines itself before it reads a
  * single byte of either.
  */
-#include <curl/curl.h>
 #include <fcntl.h>
 #include <openssl/crypto.h>
 #include <signal.h>
@@ -89,9 +88,8 @@ static int confine(struct err *err)
     int result = confine_privileges(geteuid() != 0, err);
     if (result < 0)
         return result;
-    if (!OPENSSL_init_crypto(OPENSSL_INIT_NO_LOAD_CONFIG, NULL) ||
-        curl_global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK)
-        return err_set(err, EIO, "cannot start OpenSSL and libcurl");
+    if (!OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG, NULL))
+        return err_set(err, EIO, "cannot start OpenSSL");
     raise_descriptor_limit();
     result = confine_landlock(readable, ARRAY_LEN(readable), err);
     return result < 0 ? result : confine_seccomp(CONFINE_FD_SECCOMP, err);

@@ -206,6 +206,12 @@
  * and dropped, so that the answer is not lost in a reset. */
 #define LIMIT_EGRESS_LINGER_MS 2000
 #define LIMIT_EGRESS_LINGER_BYTES (16 * 1024 * 1024)
+/* Of one answer over HTTP/2 under way or waiting, once its client takes what comes. */
+#define LIMIT_EGRESS_STREAM_BYTES (512 * 1024)
+/* What waits to be sent on one connection to an upstream: a head, and bodies' bytes. */
+#define LIMIT_EGRESS_LINK_OUT_BYTES (LIMIT_EGRESS_QUEUE_BYTES + LIMIT_EGRESS_HEAD_BYTES * 3)
+/* A connection to an upstream that nobody uses is kept for so long. */
+#define LIMIT_EGRESS_POOL_IDLE_MS 60000
 /* Connecting to an upstream, name lookup and TLS included. */
 #define LIMIT_EGRESS_CONNECT_MS 30000
 

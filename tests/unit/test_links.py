@@ -16,7 +16,7 @@ LIBC = {"libc", "ld-linux-x86-64", "ld-linux-aarch64"}
 ALLOWED = {
     "paddockd": {"libnl-3", "libnl-route-3", "libcap", "libseccomp", "libyajl", "libuv"},
     "paddock-api": {"libllhttp", "libcrypto", "libyajl", "libuv"},
-    "paddock-egress": {"libllhttp", "libssl", "libcrypto", "libcurl", "libyajl",
+    "paddock-egress": {"libllhttp", "libssl", "libcrypto", "libnghttp2", "libyajl",
                        "libuv"},
     "paddock-init": set(),
     "paddock-jail": {"libarchive", "libcrypto", "libyajl"},  # imports; the diff is made by git

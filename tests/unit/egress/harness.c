@@ -23,6 +23,7 @@
 #include "egress/ca.h"
 #include "egress/cert.h"
 #include "egress/egress.h"
+#include "egress/turn.h"
 #include "egress/upstream.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -369,7 +370,10 @@ void harness_start(int idle_ms)
     egress.idle_ms = idle_ms;
     assert(egress_audit_open(open("/dev/null", O_WRONLY | O_APPEND | O_CLOEXEC), &egress.audit,
                              &err) == 0);
-    assert(egress_upstreams_open(&loop, "", idle_ms, &egress.upstreams, &err) == 0);
+    static struct turn_queue turns;
+    turn_queue_open(&turns, &loop);
+    egress.turns = &turns;
+    assert(egress_upstreams_open(&loop, &turns, "", &egress.upstreams, &err) == 0);
     for (int i = 0; i < 2; i++) {
         struct listener *listener = &listeners[i];
         listener->is_tls = i == 0;

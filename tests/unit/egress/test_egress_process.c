@@ -57,6 +57,7 @@ static void conn_readable(uv_poll_t *poll, int status, int events)
 
 void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls)
 {
+    assert(egress->idle_ms == 1234);
     struct egress_conn *conn = calloc(1, sizeof(*conn));
     assert(conn && uv_poll_init(egress->loop, &conn->poll, fd) == 0);
     conn->poll.data = conn;
@@ -78,11 +79,11 @@ void egress_conn_close_all(struct egress_sandbox *sandbox)
     egress_sandbox_each_conn(sandbox, conn_close);
 }
 
-int egress_upstreams_open(uv_loop_t *loop, const char *proxy, int64_t idle_ms,
+int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char *proxy,
                           struct egress_upstreams **ret, struct err *err)
 {
-    (void)loop, (void)err;
-    assert(strcmp(proxy, "") == 0 && idle_ms == 1234);
+    (void)loop, (void)turns, (void)err;
+    assert(strcmp(proxy, "") == 0);
     *ret = NULL;
     return 0;
 }

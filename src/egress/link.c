@@ -1,0 +1,465 @@
+/*
+ * The life of a connection to an upstream: dialled (through a proxy's tunnel), TLS, its protocol by
+ * ALPN, until somebody ends it. Process: paddock-egress. Invariants: memory goes when libuv has
+ * closed the handle; no callback of an exchange is called from within a call of its owner.
+ */
+#include "egress/link.h"
+
+#include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <openssl/err.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "util/cleanup.h"
+
+#define READS_PER_TURN 8
+#define FILLS_PER_TURN 8
+/* Idle links that are kept, all together. */
+#define POOL_LINKS 256
+/* A record that is as long as one may be has others behind it. */
+#define FULL_RECORD_BYTES (16 * 1024)
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+    free(handle->data);
+}
+
+static void free_buffers(struct link *link)
+{
+    if (link->out.data)
+        explicit_bzero(link->out.data, link->out.capacity); /* heads with secrets were in it */
+    buf_free(&link->out);
+    buf_free(&link->in);
+}
+
+static void unlink_origin(struct link *link)
+{
+    struct origin *origin = link->origin;
+    if (link->previous)
+        link->previous->next = link->next;
+    else
+        origin->links = link->next;
+    if (link->next)
+        link->next->previous = link->previous;
+    if (link->phase != LINK_OPEN)
+        origin->dialing--;
+    link->upstreams->link_count--;
+    origin->used_at = uv_now(link->upstreams->loop);
+}
+
+void link_close(struct link *link)
+{
+    if (link->phase == LINK_CLOSED)
+        return;
+    link_set_idle(link, false);
+    unlink_origin(link);
+    if (link->protocol)
+        link->protocol->close(link);
+    link->phase = LINK_CLOSED;
+    turn_cancel(&link->turn);
+    if (link->dial)
+        dial_cancel(link->dial);
+    if (link->ssl) {
+        trust_forget(link->ssl);
+        SSL_free(link->ssl);
+    }
+    free_buffers(link);
+    if (link->is_polling)
+        uv_poll_stop(&link->poll);
+    if (link->fd >= 0)
+        close(link->fd);
+    if (link->is_polling)
+        uv_close((uv_handle_t *)&link->poll, on_poll_closed);
+    else
+        free(link);
+}
+
+void link_fail(struct link *link, enum egress_failure failure, const char *reason)
+{
+    struct origin *origin = link->origin;
+    bool was_open = link->phase == LINK_OPEN;
+    bool only_http1 = link->only_http1;
+    if (link->protocol)
+        link->protocol->fail(link, failure, reason);
+    link_close(link);
+    if (!was_open)
+        origin_dial_failed(origin, only_http1, failure, reason);
+}
+
+void link_set_idle(struct link *link, bool is_idle)
+{
+    struct egress_upstreams *upstreams = link->upstreams;
+    if (link->is_idle == is_idle)
+        return;
+    link->is_idle = is_idle;
+    upstreams->idle_links += is_idle ? 1 : (size_t)-1;
+    if (upstreams->idle_links > POOL_LINKS) {
+        link->is_doomed = true;
+        link_ask_turn(link);
+    }
+    link->deadline = is_idle ? uv_now(upstreams->loop) + LIMIT_EGRESS_POOL_IDLE_MS : 0;
+}
+
+/* ------------------------------------------------------------------------------ bytes */
+
+/* False: the socket gives or takes no more for now. */
+static bool tls_failed(struct link *link, int result)
+{
+    link->wants_write = false;
+    switch (SSL_get_error(link->ssl, result)) {
+    case SSL_ERROR_WANT_WRITE:
+        link->wants_write = true;
+        return false;
+    case SSL_ERROR_WANT_READ:
+        return false;
+    default:
+        return true;
+    }
+}
+
+/* Writes what is queued. */
+static void flush(struct link *link)
+{
+    while (link->out_used < link->out.len) {
+        size_t written = 0;
+        ERR_clear_error();
+        int result = SSL_write_ex(link->ssl, link->out.data + link->out_used,
+                                  link->out.len - link->out_used, &written);
+        if (result == 1) {
+            link->out_used += written;
+            continue;
+        }
+        if (SSL_get_error(link->ssl, result) == SSL_ERROR_WANT_WRITE)
+            break;
+        /* What the peer said before it closed is still to be read: reading finds the end. */
+        link->out_used = link->out.len;
+    }
+    if (link->out_used < link->out.len) {
+        buf_consume(&link->out, link->out_used);
+    } else {
+        if (link->out.data && link->out.len)
+            explicit_bzero(link->out.data, link->out.len);
+        buf_clear(&link->out);
+        if (link->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
+            buf_free(&link->out);
+    }
+    link->out_used = 0;
+}
+
+static void update_poll(struct link *link);
+
+/* False: the link is over. *ret_more: there may be more to be read at once. */
+static bool read_some(struct link *link, bool *ret_more)
+{
+    char *scratch = link->upstreams->scratch;
+    ERR_clear_error();
+    int len = SSL_read(link->ssl, scratch, LINK_READ_BYTES);
+    if (len > 0) {
+        *ret_more = len >= FULL_RECORD_BYTES || SSL_has_pending(link->ssl);
+        return link->protocol->feed(link, scratch, (size_t)len);
+    }
+    *ret_more = false;
+    if (!tls_failed(link, len))
+        return true;
+    link->protocol->ended(link, SSL_get_error(link->ssl, len) == SSL_ERROR_ZERO_RETURN);
+    return false;
+}
+
+/* What waited is used first. */
+static bool read_all(struct link *link)
+{
+    if (link->in.len && link->protocol->wants_input(link) && !link->protocol->feed(link, "", 0))
+        return false;
+    bool has_more = true;
+    for (int reads = 0; has_more && link->protocol->wants_input(link); reads++) {
+        if (reads == READS_PER_TURN) {
+            link_ask_turn(link);
+            return true;
+        }
+        if (!read_some(link, &has_more))
+            return false;
+    }
+    return true;
+}
+
+static void move_bytes(struct link *link)
+{
+    if (!read_all(link))
+        return;
+    /* as long as the socket takes it, and there is more; a bounded number of times */
+    for (int fills = 0; fills < FILLS_PER_TURN; fills++) {
+        if (!link->protocol->fill(link))
+            return;
+        if (link->out.len == 0)
+            break;
+        flush(link);
+        if (link->out.len)
+            break;
+    }
+    update_poll(link);
+}
+
+/* ------------------------------------------------------------------------------ becoming open */
+
+static void link_opened(struct link *link)
+{
+    const unsigned char *name = NULL;
+    unsigned len = 0;
+    struct origin *origin = link->origin;
+    SSL_get0_alpn_selected(link->ssl, &name, &len);
+    bool is_h2 = len == 2 && memcmp(name, "h2", 2) == 0;
+    const struct link_protocol *protocol = is_h2 ? &link_h2 : &link_h1;
+    if (protocol->open(link)) {
+        link_fail(link, EGRESS_FAILED_SELF, "out of memory for a connection");
+        return;
+    }
+    link->protocol = protocol;
+    link->phase = LINK_OPEN;
+    link->deadline = 0;
+    origin->dialing--;
+    if (!link->only_http1) {
+        origin->speaks_h2 = is_h2;
+        origin->is_known = true;
+    }
+    link_set_idle(link, true);
+    origin_serve(origin);
+    if (link->phase == LINK_OPEN)
+        move_bytes(link);
+}
+
+static void shake_hands(struct link *link)
+{
+    ERR_clear_error();
+    int result = SSL_do_handshake(link->ssl);
+    if (result == 1) {
+        link_opened(link);
+        return;
+    }
+    if (!tls_failed(link, result)) {
+        update_poll(link);
+        return;
+    }
+    char text[256];
+    const char *why;
+    unsigned long code = ERR_peek_last_error();
+    if (trust_refused(link->ssl, &why)) {
+        snprintf(text, sizeof(text), "its certificate is not accepted: %s", why);
+        link_fail(link, EGRESS_FAILED_TRUST, text);
+        return;
+    }
+    why = code ? ERR_reason_error_string(code) : NULL;
+    snprintf(text, sizeof(text), "the TLS handshake failed: %s",
+             why ? why : "the connection was closed");
+    link_fail(link, EGRESS_FAILED_CONNECT, text);
+}
+
+static bool keep_session(void *ctx, SSL_SESSION *session)
+{
+    struct link *link = ctx;
+    SSL_SESSION_free(link->origin->session);
+    link->origin->session = session;
+    return true;
+}
+
+static void begin_tls(struct link *link)
+{
+    struct origin *origin = link->origin;
+    link->phase = LINK_HANDSHAKE;
+    link->ssl = trust_connect(origin->trust, link->fd, origin->host, link->only_http1,
+                              origin->session, keep_session, link);
+    if (link->ssl)
+        shake_hands(link);
+    else
+        link_fail(link, EGRESS_FAILED_SELF, "out of memory for a connection");
+}
+
+/* CONNECT through the proxy (RFC 9110, section 9.3.6). */
+static void ask_proxy(struct link *link)
+{
+    struct egress_upstreams *upstreams = link->upstreams;
+    const char *authorization = upstreams->proxy_authorization;
+    const struct origin *origin = link->origin;
+    link->phase = LINK_TUNNEL;
+    int result = buf_appendf(&link->out, "CONNECT %s:%u HTTP/1.1\r\nHost: %s:%u\r\n%s%s%s\r\n",
+                             origin->host, origin->port, origin->host, origin->port,
+                             *authorization ? "Proxy-Authorization: Basic " : "", authorization,
+                             *authorization ? "\r\n" : "");
+    if (result)
+        link_fail(link, EGRESS_FAILED_SELF, "out of memory for a connection");
+    else
+        update_poll(link);
+}
+
+/* The proxy's answer is read byte by byte: what follows its head is TLS's. */
+static void tunnel(struct link *link)
+{
+    char text[256];
+    while (link->out_used < link->out.len) {
+        ssize_t sent = send(link->fd, link->out.data + link->out_used,
+                            link->out.len - link->out_used, MSG_NOSIGNAL);
+        if (sent < 0 && errno == EAGAIN)
+            break;
+        if (sent < 0) {
+            link_fail(link, EGRESS_FAILED_CONNECT, "the proxy closed the connection");
+            return;
+        }
+        link->out_used += (size_t)sent;
+    }
+    for (;;) {
+        char *room = buf_reserve(&link->in, 1);
+        ssize_t got = room ? recv(link->fd, room, 1, 0) : 0;
+        if (got < 0 && errno == EAGAIN) {
+            update_poll(link);
+            return;
+        }
+        if (got <= 0) {
+            link_fail(link, EGRESS_FAILED_CONNECT, "the proxy ended the connection");
+            return;
+        }
+        link->in.len++;
+        if (link->in.len > 3 && memcmp(link->in.data + link->in.len - 4, "\r\n\r\n", 4) == 0)
+            break;
+    }
+    bool is_answer = link->in.len > 12 && memcmp(link->in.data, "HTTP/1.", 7) == 0;
+    if (is_answer && link->in.data[9] == '2') {
+        buf_clear(&link->in);
+        explicit_bzero(link->out.data, link->out.len);
+        buf_clear(&link->out);
+        link->out_used = 0;
+        begin_tls(link);
+        return;
+    }
+    snprintf(text, sizeof(text), "the proxy refuses to connect, with status %.3s",
+             is_answer ? link->in.data + 9 : "???");
+    link_fail(link, EGRESS_FAILED_CONNECT, text);
+}
+
+static void link_act(struct link *link)
+{
+    if (link->is_doomed) {
+        link_close(link);
+        return;
+    }
+    switch (link->phase) {
+    case LINK_TUNNEL:
+        tunnel(link);
+        break;
+    case LINK_HANDSHAKE:
+        shake_hands(link);
+        break;
+    case LINK_OPEN:
+        move_bytes(link);
+        break;
+    case LINK_DIAL:
+    case LINK_CLOSED:
+        break;
+    }
+}
+
+static void on_turn(struct turn *turn)
+{
+    link_act((struct link *)((char *)turn - offsetof(struct link, turn)));
+}
+
+void link_ask_turn(struct link *link)
+{
+    turn_ask(link->upstreams->turns, &link->turn);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    (void)status; /* what it is, reading or writing tells */
+    (void)events;
+    link_act(poll->data);
+}
+
+/* A socket that is readable while nothing is wanted of it is not watched: it would wake us for
+ * ever. Reading is what finds an idle link's end, too. */
+static void update_poll(struct link *link)
+{
+    bool is_open = link->phase == LINK_OPEN;
+    int events = 0;
+    if (!is_open || link->protocol->wants_input(link))
+        events |= UV_READABLE;
+    if (link->out_used < link->out.len || link->wants_write)
+        events |= UV_WRITABLE;
+    if (events == link->poll_events)
+        return;
+    link->poll_events = events;
+    if (events == 0)
+        uv_poll_stop(&link->poll);
+    else if (uv_poll_start(&link->poll, events, on_poll))
+        link_fail(link, EGRESS_FAILED_SELF, "a connection cannot be watched");
+}
+
+static void set_socket_options(int fd)
+{
+    int on = 1;
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+}
+
+static void on_dialed(void *ctx, int fd, enum egress_failure failure, const char *reason)
+{
+    struct link *link = ctx;
+    link->dial = NULL;
+    if (fd < 0) {
+        link_fail(link, failure, reason);
+        return;
+    }
+    link->fd = fd;
+    set_socket_options(fd);
+    if (uv_poll_init_socket(link->upstreams->loop, &link->poll, fd)) {
+        link_fail(link, EGRESS_FAILED_SELF, "a connection cannot be watched");
+        return;
+    }
+    link->is_polling = true;
+    link->poll.data = link;
+    if (link->upstreams->proxy_host[0] && !link->origin->connect_host[0])
+        ask_proxy(link);
+    else
+        begin_tls(link);
+}
+
+int link_open(struct origin *origin, bool only_http1)
+{
+    struct egress_upstreams *upstreams = origin->upstreams;
+    bool has_proxy = upstreams->proxy_host[0] && !origin->connect_host[0];
+    struct dial_request request = {
+        .host = has_proxy                 ? upstreams->proxy_host
+                : origin->connect_host[0] ? origin->connect_host
+                                          : origin->host,
+        .port = has_proxy                 ? upstreams->proxy_port
+                : origin->connect_host[0] ? origin->connect_port
+                                          : origin->port,
+        .may_be_private = has_proxy || origin->connect_host[0],
+    };
+    struct link *link = calloc(1, sizeof(*link));
+    if (!link)
+        return -ENOMEM;
+    link->upstreams = upstreams;
+    link->origin = origin;
+    link->fd = -1;
+    link->only_http1 = only_http1;
+    link->turn.run = on_turn;
+    link->in = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES + LINK_READ_BYTES);
+    link->out = BUF_INIT(LIMIT_EGRESS_LINK_OUT_BYTES);
+    link->deadline = uv_now(upstreams->loop) + LIMIT_EGRESS_CONNECT_MS;
+    link->dial = dial_start(upstreams->loop, upstreams->turns, &request, on_dialed, link);
+    if (!link->dial) {
+        free(link);
+        return -ENOMEM;
+    }
+    link->next = origin->links;
+    if (link->next)
+        link->next->previous = link;
+    origin->links = link;
+    origin->dialing++;
+    if (upstreams->link_count++ == 0)
+        upstreams_begin_sweep(upstreams);
+    return 0;
+}

@@ -1,0 +1,190 @@
+/* See trust.h. Process: paddock-egress. SSL_CTX_set_default_verify_paths(3): the system's folder of
+ * hashed certificates is looked into when a chain is judged, so that a CA that is added there counts
+ * at once; the bundle of Debian's ca-certificates is read once. */
+#include "egress/trust.h"
+
+#include <openssl/err.h>
+#include <openssl/pem.h>
+#include <openssl/x509v3.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "util/cleanup.h"
+
+#define SYSTEM_BUNDLE "/etc/ssl/certs/ca-certificates.crt"
+
+struct trust {
+    size_t references;
+    SSL_CTX *context;
+    char *pem; /* NULL: the system's */
+    size_t pem_len;
+};
+
+struct session_taker {
+    trust_on_session on_session;
+    void *ctx;
+};
+
+static void on_ssl_free(void *parent, void *pointer, CRYPTO_EX_DATA *data, int index, long argl,
+                        void *argp)
+{
+    (void)parent;
+    (void)data;
+    (void)index;
+    (void)argl;
+    (void)argp;
+    free(pointer);
+}
+
+static int taker_index(void)
+{
+    static int index = -1;
+    if (index < 0)
+        index = SSL_get_ex_new_index(0, NULL, NULL, NULL, on_ssl_free);
+    return index;
+}
+
+static int on_new_session(SSL *ssl, SSL_SESSION *session)
+{
+    const struct session_taker *taker = SSL_get_ex_data(ssl, taker_index());
+    return taker && taker->on_session && taker->on_session(taker->ctx, session);
+}
+
+static int add_certificates(SSL_CTX *context, const char *pem, size_t pem_len, struct err *err)
+{
+    X509_STORE *store = SSL_CTX_get_cert_store(context);
+    BIO *bio = BIO_new_mem_buf(pem, (int)pem_len);
+    if (!bio)
+        return err_set(err, ENOMEM, "out of memory for the upstream's CA");
+    int count = 0;
+    X509 *cert;
+    while ((cert = PEM_read_bio_X509(bio, NULL, NULL, NULL))) {
+        count += X509_STORE_add_cert(store, cert) == 1;
+        X509_free(cert);
+    }
+    unsigned long why = ERR_peek_last_error();
+    bool is_broken = ERR_GET_REASON(why) != PEM_R_NO_START_LINE;
+    ERR_clear_error();
+    BIO_free(bio);
+    if (count == 0 || is_broken)
+        return err_set(err, EINVAL, "the rule's upstream_ca holds %s",
+                       is_broken ? "a certificate that cannot be read" : "no certificate");
+    return 0;
+}
+
+static void use_system(SSL_CTX *context)
+{
+    X509_STORE *store = SSL_CTX_get_cert_store(context);
+    SSL_CTX_set_default_verify_paths(context);
+    X509_STORE_load_file(store, SYSTEM_BUNDLE);
+    ERR_clear_error(); /* a system without either trusts nobody, and says so at each request */
+}
+
+static void set_up(SSL_CTX *context)
+{
+    SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
+                                  SSL_MODE_RELEASE_BUFFERS);
+    SSL_CTX_set_read_ahead(context, 1); /* a record's header and body by one read(2) */
+    SSL_CTX_set_session_cache_mode(context,
+                                   SSL_SESS_CACHE_CLIENT | SSL_SESS_CACHE_NO_INTERNAL_STORE);
+    SSL_CTX_sess_set_new_cb(context, on_new_session);
+}
+
+int trust_open(const char *pem, size_t pem_len, struct trust **ret, struct err *err)
+{
+    struct trust *trust = calloc(1, sizeof(*trust));
+    SSL_CTX *context = SSL_CTX_new(TLS_client_method());
+    if (!trust || !context) {
+        free(trust);
+        SSL_CTX_free(context);
+        return err_set(err, ENOMEM, "out of memory for an upstream's CA");
+    }
+    trust->references = 1;
+    trust->context = context;
+    set_up(context);
+    int result = 0;
+    if (pem) {
+        trust->pem = malloc(pem_len + 1);
+        trust->pem_len = pem_len;
+        if (trust->pem)
+            memcpy(trust->pem, pem, pem_len);
+        result = trust->pem ? add_certificates(context, pem, pem_len, err)
+                            : err_set(err, ENOMEM, "out of memory for an upstream's CA");
+    } else {
+        use_system(context);
+    }
+    if (result < 0) {
+        trust_unref(trust);
+        return result;
+    }
+    *ret = trust;
+    return 0;
+}
+
+struct trust *trust_ref(struct trust *trust)
+{
+    trust->references++;
+    return trust;
+}
+
+void trust_unref(struct trust *trust)
+{
+    if (!trust || --trust->references > 0)
+        return;
+    SSL_CTX_free(trust->context);
+    free(trust->pem);
+    free(trust);
+}
+
+bool trust_is_of(const struct trust *trust, const char *pem, size_t pem_len)
+{
+    if (!pem || !trust->pem)
+        return !pem && !trust->pem;
+    return trust->pem_len == pem_len && memcmp(trust->pem, pem, pem_len) == 0;
+}
+
+static bool set_name(SSL *ssl, const char *host)
+{
+    SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
+    return SSL_set_tlsext_host_name(ssl, host) == 1 && SSL_set1_host(ssl, host) == 1;
+}
+
+SSL *trust_connect(struct trust *trust, int fd, const char *host, bool only_http1,
+                   SSL_SESSION *session, trust_on_session on_session, void *ctx)
+{
+    static const unsigned char both[] = "\x02h2\x08http/1.1";
+    const unsigned char *offer = only_http1 ? both + 3 : both;
+    unsigned offer_len = (unsigned)sizeof(both) - 1 - (only_http1 ? 3 : 0);
+    struct session_taker *taker = calloc(1, sizeof(*taker));
+    SSL *ssl = SSL_new(trust->context);
+    if (!taker || !ssl || SSL_set_ex_data(ssl, taker_index(), taker) != 1) {
+        free(taker);
+        SSL_free(ssl);
+        return NULL;
+    }
+    *taker = (struct session_taker){on_session, ctx};
+    if (!set_name(ssl, host) || SSL_set_alpn_protos(ssl, offer, offer_len) != 0 ||
+        SSL_set_fd(ssl, fd) != 1) {
+        SSL_free(ssl);
+        return NULL;
+    }
+    if (session)
+        SSL_set_session(ssl, session);
+    SSL_set_connect_state(ssl);
+    return ssl;
+}
+
+void trust_forget(SSL *ssl)
+{
+    struct session_taker *taker = SSL_get_ex_data(ssl, taker_index());
+    taker->on_session = NULL;
+}
+
+bool trust_refused(const SSL *ssl, const char **ret_reason)
+{
+    long result = SSL_get_verify_result(ssl);
+    *ret_reason = X509_verify_cert_error_string(result);
+    return result != X509_V_OK;
+}
