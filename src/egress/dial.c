@@ -242,18 +242,16 @@ static void look_up(struct dial *dial)
     }
     hints.ai_flags = 0;
     dial->lookup.data = dial;
-    int result =
-        uv_getaddrinfo(dial->loop, &dial->lookup, on_lookup, dial->host, NULL, &hints);
+    int result = uv_getaddrinfo(dial->loop, &dial->lookup, on_lookup, dial->host, NULL, &hints);
     dial->is_looking_up = result == 0;
     if (result)
         fail(dial, EGRESS_FAILED_SELF, uv_strerror(result));
 }
 
-struct dial *dial_start(uv_loop_t *loop, struct turn_queue *turns,
-                        const struct dial_request *request,
-                        void (*done)(void *ctx, int fd, enum egress_failure failure,
-                                     const char *reason),
-                        void *ctx)
+struct dial *
+dial_start(uv_loop_t *loop, struct turn_queue *turns, const struct dial_request *request,
+           void (*done)(void *ctx, int fd, enum egress_failure failure, const char *reason),
+           void *ctx)
 {
     struct dial *dial = calloc(1, sizeof(*dial));
     if (!dial)

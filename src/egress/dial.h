@@ -16,9 +16,8 @@ struct dial_request {
 /* `done` is called once, from the loop, never from within dial_start: with a connected non-blocking
  * socket, which is the callee's, or with fd -1 and why. After it, or dial_cancel, the dial is gone.
  * NULL: no memory. */
-struct dial *dial_start(uv_loop_t *loop, struct turn_queue *turns,
-                        const struct dial_request *request,
-                        void (*done)(void *ctx, int fd, enum egress_failure failure,
-                                     const char *reason),
-                        void *ctx);
+struct dial *
+dial_start(uv_loop_t *loop, struct turn_queue *turns, const struct dial_request *request,
+           void (*done)(void *ctx, int fd, enum egress_failure failure, const char *reason),
+           void *ctx);
 void dial_cancel(struct dial *dial);

@@ -63,7 +63,7 @@ struct http1_body {
     enum egress_body kind;
     uint64_t left; /* bytes left of the body, or of this chunk */
     int state;
-    size_t overhead; /* bytes of framing since the last byte of body */
+    size_t overhead;      /* bytes of framing since the last byte of body */
     struct buf *trailers; /* NULL: they are dropped */
     bool trailer_line_empty;
     bool is_done;

@@ -1,8 +1,9 @@
 /*
  * What the parts of the way out share; nothing for others. An origin is where requests may go: a
- * host, how it is reached and whom it must be trusted by. It has links (connections), kept when they
- * are idle, and exchanges that wait for one. A link speaks HTTP/1.1 or HTTP/2, as its handshake
- * found. upstream.c: origins and exchanges; link.c: a link's life and bytes; link_h1.c, link_h2.c.
+ * host, how it is reached and whom it must be trusted by. It has links (connections), kept when
+ * they are idle, and exchanges that wait for one. A link speaks HTTP/1.1 or HTTP/2, as its
+ * handshake found. upstream.c: origins and exchanges; link.c: a link's life and bytes; link_h1.c,
+ * link_h2.c.
  */
 #pragma once
 
@@ -34,7 +35,7 @@ struct origin {
     struct egress_exchange *waiting, *waiting_last; /* for a link */
     size_t waiting_count;
     size_t dialing;
-    bool is_known; /* a handshake was made */
+    bool is_known;  /* a handshake was made */
     bool speaks_h2; /* as the last one found */
     uint64_t used_at;
 };
@@ -76,7 +77,7 @@ struct link_protocol {
     size_t (*write)(struct egress_exchange *exchange, const char *data, size_t len, size_t most);
     void (*write_end)(struct egress_exchange *exchange);
     void (*resume)(struct egress_exchange *exchange); /* from a turn of its own */
-    void (*drop)(struct egress_exchange *exchange); /* was cancelled */
+    void (*drop)(struct egress_exchange *exchange);   /* was cancelled */
 };
 extern const struct link_protocol link_h1;
 extern const struct link_protocol link_h2;
@@ -99,7 +100,7 @@ struct link {
     bool only_http1;
     bool was_used;
     bool is_idle;
-    bool is_doomed; /* is closed in its next turn; nobody waits for it */
+    bool is_doomed;   /* is closed in its next turn; nobody waits for it */
     bool wants_write; /* TLS: reading needs the socket writable */
     struct buf in;    /* read, not yet used */
     struct buf out;
@@ -123,7 +124,7 @@ struct link {
 struct egress_exchange {
     struct egress_upstreams *upstreams;
     struct origin *origin;
-    struct link *link;                    /* NULL: it waits for one */
+    struct link *link;                       /* NULL: it waits for one */
     struct egress_exchange *previous, *next; /* of all */
     struct egress_exchange *next_waiting;
     const struct egress_exchange_events *events;
@@ -143,16 +144,16 @@ struct egress_exchange {
     bool expects_continue;
     bool takes_trailers;
     bool is_head_request;
-    bool was_tried; /* on a link that ended before an answer began */
-    bool is_alone;  /* needs a link of its own */
+    bool was_tried;       /* on a link that ended before an answer began */
+    bool is_alone;        /* needs a link of its own */
     bool is_on_used_link; /* which may have been ended before the request came there */
 
     struct buf out; /* of the body, not yet with the link */
     size_t out_used;
     bool out_began; /* a byte of it was taken: the request cannot be sent again */
     bool out_ended;
-    bool out_was_short; /* a write was not taken whole: `writable` is due */
-    struct buf trailers;  /* of the request: name NUL value NUL ... */
+    bool out_was_short;  /* a write was not taken whole: `writable` is due */
+    struct buf trailers; /* of the request: name NUL value NUL ... */
     size_t trailer_count;
 
     bool was_refused; /* by the upstream, before it looked at the request */
@@ -176,7 +177,8 @@ struct egress_exchange {
 /* upstream.c */
 /* There is a link: it is looked at as long as there are any. */
 void upstreams_begin_sweep(struct egress_upstreams *upstreams);
-/* A link was opened, or has room again, or somebody waits anew: who waits is sent, or dialled for. */
+/* A link was opened, or has room again, or somebody waits anew: who waits is sent, or dialled for.
+ */
 void origin_serve(struct origin *origin);
 /* A link that was never open is lost; `only_http1` is what it was made for. */
 void origin_dial_failed(struct origin *origin, bool only_http1, enum egress_failure failure,

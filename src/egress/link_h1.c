@@ -56,8 +56,8 @@ static int append_head(struct buf *out, const struct egress_exchange *exchange)
             result = buf_append(out, field->value, field->value_len);
     }
     if (!result && exchange->body == EGRESS_BODY_LENGTH)
-        result = buf_appendf(out, "\r\nContent-Length: %llu",
-                             (unsigned long long)exchange->body_length);
+        result =
+            buf_appendf(out, "\r\nContent-Length: %llu", (unsigned long long)exchange->body_length);
     if (!result && exchange->body == EGRESS_BODY_CHUNKED)
         result = buf_append_string(out, "\r\nTransfer-Encoding: chunked");
     if (!result && exchange->expects_continue)

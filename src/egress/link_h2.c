@@ -1,8 +1,9 @@
 /*
  * HTTP/2 towards an upstream (RFC 9113, nghttp2): many exchanges on a link. Process:
- * paddock-egress. A stream's window is what may wait of its answer in memory: small until its client
- * has taken something, then LIMIT_EGRESS_STREAM_BYTES, and given back only as the client takes. The
- * connection's window is given back at once, so that a client that reads slowly holds up no other.
+ * paddock-egress. A stream's window is what may wait of its answer in memory: small until its
+ * client has taken something, then LIMIT_EGRESS_STREAM_BYTES, and given back only as the client
+ * takes. The connection's window is given back at once, so that a client that reads slowly holds up
+ * no other.
  */
 #include <stdio.h>
 #include <string.h>
@@ -152,8 +153,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     bool may_end = frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS;
     if (frame->hd.type == NGHTTP2_GOAWAY)
         link->is_going = true;
-    struct egress_exchange *exchange =
-        may_end ? exchange_of(session, frame->hd.stream_id) : NULL;
+    struct egress_exchange *exchange = may_end ? exchange_of(session, frame->hd.stream_id) : NULL;
     if (exchange && frame->hd.type == NGHTTP2_HEADERS) {
         take_head(exchange);
         exchange = exchange_of(session, frame->hd.stream_id);
@@ -175,10 +175,11 @@ static void lose(struct egress_exchange *exchange, uint32_t code)
     if (exchange->reason[0])
         snprintf(text, sizeof(text), "%s", exchange->reason);
     else
-        snprintf(text, sizeof(text), "the upstream reset the stream: %s", nghttp2_http2_strerror(code));
+        snprintf(text, sizeof(text), "the upstream reset the stream: %s",
+                 nghttp2_http2_strerror(code));
     exchange->reason[0] = '\0';
-    exchange_lost(exchange, code == NGHTTP2_PROTOCOL_ERROR ? EGRESS_FAILED_ANSWER : EGRESS_FAILED_CUT,
-                  text);
+    exchange_lost(exchange,
+                  code == NGHTTP2_PROTOCOL_ERROR ? EGRESS_FAILED_ANSWER : EGRESS_FAILED_CUT, text);
 }
 
 static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code, void *ctx)
@@ -350,8 +351,8 @@ static void h2_drop(struct egress_exchange *exchange)
 
 static bool h2_has_room(const struct link *link)
 {
-    uint32_t most = nghttp2_session_get_remote_settings(link->session,
-                                                        NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
+    uint32_t most =
+        nghttp2_session_get_remote_settings(link->session, NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS);
     return !link->is_going && link->streams < (most < STREAMS_MAX ? most : STREAMS_MAX) &&
            nghttp2_session_check_request_allowed(link->session);
 }

@@ -102,9 +102,9 @@ static int process_start(struct process *process, struct ipc_message *message, s
     if (result == 0)
         result = process_open_policies(process, vars, err);
     if (result == 0)
-        result = egress_upstreams_open(&process->loop, &process->turns,
-                                       IPC_TEXT(start->upstream_proxy), &process->egress.upstreams,
-                                       err);
+        result =
+            egress_upstreams_open(&process->loop, &process->turns, IPC_TEXT(start->upstream_proxy),
+                                  &process->egress.upstreams, err);
     process->is_started = result == 0;
     return result;
 }

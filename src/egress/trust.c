@@ -1,6 +1,6 @@
 /* See trust.h. Process: paddock-egress. SSL_CTX_set_default_verify_paths(3): the system's folder of
- * hashed certificates is looked into when a chain is judged, so that a CA that is added there counts
- * at once; the bundle of Debian's ca-certificates is read once. */
+ * hashed certificates is looked into when a chain is judged, so that a CA that is added there
+ * counts at once; the bundle of Debian's ca-certificates is read once. */
 #include "egress/trust.h"
 
 #include <openssl/err.h>
