@@ -18,6 +18,8 @@
 #include "util/limits.h"
 
 #define LINK_READ_BYTES (64 * 1024)
+/* Bytes of an answer that are given at once: a client's queue has room for so many beyond its limit. */
+#define GIVE_BYTES ((size_t)32 * 1024)
 #define ORIGIN_BUCKETS 256
 
 struct link;
@@ -163,7 +165,8 @@ struct egress_exchange {
 
     /* HTTP/2 */
     int32_t stream;
-    struct buf in; /* DATA that was not taken yet */
+    struct buf in; /* DATA that was not taken yet, from in_used on */
+    size_t in_used;
     bool in_ended;
     bool window_is_large;
     struct buf lines; /* of the head that comes: name NUL value NUL ... */

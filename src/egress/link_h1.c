@@ -333,6 +333,7 @@ static ssize_t take_body(struct link *link, const char *data, size_t len)
         used += (size_t)framing;
         if (!body_len)
             continue;
+        body_len = body_len < GIVE_BYTES ? body_len : GIVE_BYTES;
         if (!give(link, data + used, body_len))
             return link->is_doomed ? -1 : (ssize_t)used;
         http1_body_take(body, body_len);
@@ -366,6 +367,7 @@ static ssize_t step(struct link *link, const char *data, size_t len)
         return take_body(link, data, len);
     case H1_UNTIL_CLOSE:
     case H1_TUNNEL:
+        len = len < GIVE_BYTES ? len : GIVE_BYTES;
         if (give(link, data, len))
             return (ssize_t)len;
         return link->is_doomed ? -1 : 0;

@@ -330,9 +330,19 @@ static void h2_write_end(struct egress_exchange *exchange)
 static void h2_resume(struct egress_exchange *exchange)
 {
     struct link *link = exchange->link;
-    if (exchange->in.len && !give(exchange, exchange->in.data, exchange->in.len))
-        return;
+    while (exchange->in_used < exchange->in.len) {
+        size_t len = exchange->in.len - exchange->in_used;
+        len = len < GIVE_BYTES ? len : GIVE_BYTES;
+        if (!give(exchange, exchange->in.data + exchange->in_used, len))
+            return;
+        exchange->in_used += len;
+        if (exchange->in_used >= exchange->in.len / 2) { /* so it never holds two windows */
+            buf_consume(&exchange->in, exchange->in_used);
+            exchange->in_used = 0;
+        }
+    }
     buf_free(&exchange->in);
+    exchange->in_used = 0;
     if (link)
         link_ask_turn(link); /* window updates */
     if (exchange->in_ended)
