@@ -135,21 +135,27 @@ static int ca_on_server_name(SSL *ssl, int *alert, void *arg)
 }
 
 /* `offered` is length-prefixed names, whose framing OpenSSL has checked. */
+static bool ca_select(const char *name, const unsigned char **ret, unsigned char *ret_len,
+                      const unsigned char *offered, unsigned int len)
+{
+    for (unsigned int at = 0; at < len && len - at > offered[at]; at += 1U + offered[at]) {
+        if (offered[at] != strlen(name) || memcmp(offered + at + 1, name, offered[at]) != 0)
+            continue;
+        *ret = offered + at + 1;
+        *ret_len = offered[at];
+        return true;
+    }
+    return false;
+}
+
 static int ca_on_alpn(SSL *ssl, const unsigned char **ret, unsigned char *ret_len,
                       const unsigned char *offered, unsigned int len, void *arg)
 {
-    static const unsigned char ours[] = "\x08http/1.1";
     (void)ssl;
     (void)arg;
-    for (unsigned int at = 0; at < len; at += 1U + offered[at]) {
-        if (len - at < 1U + offered[at])
-            break;
-        if (offered[at] == ours[0] && memcmp(offered + at + 1, ours + 1, ours[0]) == 0) {
-            *ret = offered + at + 1;
-            *ret_len = offered[at];
-            return SSL_TLSEXT_ERR_OK;
-        }
-    }
+    if (ca_select("h2", ret, ret_len, offered, len) ||
+        ca_select("http/1.1", ret, ret_len, offered, len))
+        return SSL_TLSEXT_ERR_OK;
     return SSL_TLSEXT_ERR_ALERT_FATAL; /* no_application_protocol (RFC 7301) */
 }
 

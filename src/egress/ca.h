@@ -24,7 +24,7 @@ int egress_ca_dates(int crt_fd, int64_t *ret_begin, int64_t *ret_end, struct err
 int egress_ca_open(const char *pem, size_t len, struct egress_ca **ret, struct err *err);
 void egress_ca_free(struct egress_ca *ca);
 
-/* The context for the sandbox's side: TLS 1.2 and 1.3, ALPN http/1.1 only, leaf chosen by SNI in
+/* The context for the sandbox's side: TLS 1.2 and 1.3, ALPN h2 and http/1.1, leaf chosen by SNI in
  * the handshake (canonical host; a bad name gets a fatal alert; no SNI too). The CA's; shared. */
 SSL_CTX *egress_ca_server_context(struct egress_ca *ca);
 

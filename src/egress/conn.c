@@ -8,6 +8,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -22,6 +23,8 @@
 /* Requests that we answer ourselves need no upstream, so that a client which sends without end
  * could keep a turn going for ever: after so many the others have theirs. */
 #define REQUESTS_PER_TURN 8
+#define FILLS_PER_TURN 8
+
 static void on_handle_closed(uv_handle_t *handle)
 {
     struct egress_conn *conn = handle->data;
@@ -29,6 +32,7 @@ static void on_handle_closed(uv_handle_t *handle)
         return;
     buf_free(&conn->in);
     buf_free(&conn->out);
+    buf_free(&conn->trailers);
     egress_sandbox_unref(conn->sandbox);
     free(conn);
 }
@@ -43,8 +47,10 @@ static void count_bytes(struct egress_conn *conn)
     size_t bytes = 0;
     if (conn->phase != CONN_CLOSED)
         bytes = large(&conn->in) + large(&conn->out);
-    if (conn->request.exchange)
-        bytes += egress_exchange_large_bytes(conn->request.exchange);
+    if (conn->call.exchange)
+        bytes += egress_exchange_large_bytes(conn->call.exchange);
+    if (conn->h2)
+        bytes += conn_h2_large_bytes(conn);
     egress_sandbox_count_bytes(conn->sandbox, conn->counted_bytes, bytes);
     conn->counted_bytes = bytes;
 }
@@ -61,11 +67,13 @@ void conn_close(struct egress_conn *conn)
     if (conn->phase == CONN_CLOSED)
         return;
     if (conn->phase == CONN_EXCHANGE && conn->finish == FINISH_NONE) {
-        conn_audit(conn, "allowed", "the connection ended before the answer did", "client");
+        call_abandon(&conn->call);
         conn->finish = FINISH_RESET;
     }
     conn->phase = CONN_CLOSED;
-    conn_request_clear(&conn->request);
+    call_close(&conn->call);
+    if (conn->h2)
+        conn_h2_close(conn);
     count_bytes(conn);
     uv_poll_stop(&conn->poll);
     if (conn->finish == FINISH_RESET) {
@@ -82,13 +90,23 @@ void conn_close(struct egress_conn *conn)
     turn_cancel(&conn->turn);
 }
 
+static void on_h2_deadline(struct egress_conn *conn)
+{
+    if (conn_h2_is_idle(conn)) {
+        conn_shut_down_output(conn);
+        conn_close(conn);
+        return;
+    }
+    conn_set_deadline(conn, conn_h2_on_deadline(conn));
+    conn_ask_turn(conn);
+}
+
 static void on_deadline(struct egress_conn *conn)
 {
-    struct refusal refusal;
     switch (conn->phase) {
     case CONN_EXCHANGE:
         if (conn->finish == FINISH_NONE)
-            conn_fail(conn, 504, "no byte came or went for too long", "limit");
+            call_fail(&conn->call, 504, "no byte came or went for too long", "limit");
         else
             conn->finish = FINISH_RESET; /* the answer was not taken */
         if (conn->finish == FINISH_RESET)
@@ -97,13 +115,14 @@ static void on_deadline(struct egress_conn *conn)
         return;
     case CONN_HEAD:
         if (conn->has_head_bytes) {
-            refuse_with(408, "the request's head took too long", &refusal);
-            conn_answer_refusal(conn, &refusal, "refused");
-            conn_ask_turn(conn);
+            conn_h1_refuse(conn, 408, "the request's head took too long");
             return;
         }
         conn_shut_down_output(conn); /* idle between two requests: a clean end */
         break;
+    case CONN_H2:
+        on_h2_deadline(conn);
+        return;
     case CONN_HANDSHAKE:
     case CONN_LINGER:
     case CONN_CLOSED:
@@ -176,10 +195,8 @@ static bool may_grow_head(struct egress_conn *conn)
 {
     if (conn->in.len - conn->in_used <= conn_queue_max(conn))
         return true;
-    struct refusal refusal;
-    refuse_with(503, "too many bytes of this sandbox's requests and answers wait to be taken",
-                &refusal);
-    conn_answer_refusal(conn, &refusal, "refused");
+    conn_h1_refuse(conn, 503,
+                   "too many bytes of this sandbox's requests and answers wait to be taken");
     return false;
 }
 
@@ -197,7 +214,9 @@ static bool use_input(struct egress_conn *conn)
         return conn_take_head(conn) == HTTP1_MORE && may_grow_head(conn);
     case CONN_EXCHANGE:
         conn_feed_body(conn);
-        return conn->request.exchange && !conn->request.body.is_done && !has_input(conn);
+        return conn->call.exchange && !conn->body.is_done && !has_input(conn);
+    case CONN_H2:
+        return conn_h2_feed(conn);
     case CONN_LINGER:
         conn->lingered_bytes += conn->in.len - conn->in_used;
         buf_clear(&conn->in);
@@ -221,7 +240,7 @@ static void pump(struct egress_conn *conn)
             wants_more = use_input(conn);
         } while (conn->phase != before);
         if (!wants_more) {
-            if (conn->phase == CONN_LINGER)
+            if (conn->phase == CONN_LINGER || conn->phase == CONN_H2)
                 conn_close(conn);
             return;
         }
@@ -244,11 +263,11 @@ static bool apply_finish(struct egress_conn *conn)
     case FINISH_NONE:
         return false;
     case FINISH_KEEP:
-        conn_request_clear(&conn->request);
+        call_close(&conn->call);
         begin_head(conn);
         return true;
     case FINISH_CLOSE:
-        conn_request_clear(&conn->request);
+        call_close(&conn->call);
         begin_linger(conn);
         return true;
     case FINISH_RESET:
@@ -265,28 +284,70 @@ static bool flush(struct egress_conn *conn)
         conn_close(conn);
         return false;
     }
-    struct conn_request *request = &conn->request;
-    if (request->is_paused && request->exchange && conn->out.len < conn_queue_max(conn) / 2) {
-        request->is_paused = false;
-        egress_exchange_resume(request->exchange);
-    }
+    if (conn->call.is_paused && conn->out.len < conn_queue_max(conn) / 2)
+        call_resume(&conn->call);
     return true;
 }
 
 static void update_poll(struct egress_conn *conn);
+
+/* What the handshake agreed on. False: the connection is gone. */
+static bool begin(struct egress_conn *conn)
+{
+    const unsigned char *name = NULL;
+    unsigned len = 0;
+    conn->call.sni = egress_ca_sni(conn->ssl);
+    SSL_get0_alpn_selected(conn->ssl, &name, &len);
+    if (len != 2 || memcmp(name, "h2", 2) != 0) {
+        begin_head(conn);
+        return true;
+    }
+    if (conn_h2_open(conn)) {
+        conn_close(conn);
+        return false;
+    }
+    conn->phase = CONN_H2;
+    conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_KEEP_ALIVE_MS));
+    return true;
+}
+
+/* Says what there is to say, as long as the socket takes it. */
+static void turn_h2(struct egress_conn *conn)
+{
+    pump(conn);
+    for (int fills = 0; fills < FILLS_PER_TURN && conn->phase == CONN_H2; fills++) {
+        bool goes_on = conn_h2_fill(conn);
+        if (conn->out.len == 0 && goes_on)
+            break;
+        if (!flush(conn))
+            return;
+        if (conn->out.len)
+            break;
+        if (!goes_on) {
+            conn->finish = FINISH_NONE;
+            begin_linger(conn);
+        }
+    }
+}
 
 void conn_turn(struct egress_conn *conn)
 {
     if (conn->phase == CONN_HANDSHAKE) {
         enum conn_io result = conn_handshake(conn);
         if (result == CONN_IO_DONE) {
-            begin_head(conn);
+            if (!begin(conn))
+                return;
         } else if (result != CONN_IO_WAIT) {
             conn_close(conn);
             return;
         }
     }
-    bool goes_on = conn->phase != CONN_HANDSHAKE;
+    if (conn->phase == CONN_H2) {
+        turn_h2(conn);
+        if (conn->phase == CONN_CLOSED)
+            return;
+    }
+    bool goes_on = conn->phase != CONN_HANDSHAKE && conn->phase != CONN_H2;
     for (int requests = 0; goes_on; requests++) {
         if (requests == REQUESTS_PER_TURN) {
             conn_ask_turn(conn);
@@ -328,12 +389,11 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 
 static void update_poll(struct egress_conn *conn)
 {
-    const struct conn_request *request = &conn->request;
     int events = 0;
     if (conn->phase == CONN_EXCHANGE)
         events |= UV_DISCONNECT;
     if (conn->phase != CONN_EXCHANGE ||
-        (request->exchange && !request->body.is_done && !has_input(conn)))
+        (conn->call.exchange && !conn->body.is_done && !has_input(conn)))
         events |= UV_READABLE;
     if (conn->out_used < conn->out.len || conn->read_wants_write)
         events |= UV_WRITABLE;
@@ -380,6 +440,7 @@ void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, in
     conn->is_tls = is_tls;
     conn->in = BUF_INIT(IN_BYTES);
     conn->out = BUF_INIT(OUT_BYTES);
+    conn->trailers = BUF_INIT(LIMIT_EGRESS_CHUNK_OVERHEAD);
     if (conn_init(conn)) {
         SSL_free(conn->ssl);
         close(fd);
@@ -387,6 +448,8 @@ void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, in
         return;
     }
     conn->sandbox = egress_sandbox_ref(sandbox);
+    conn->call = (struct call){
+        .egress = egress, .sandbox = sandbox, .front = &conn_h1_front, .is_tls = is_tls};
     egress_sandbox_add_conn(sandbox, conn);
     if (is_tls) {
         conn->phase = CONN_HANDSHAKE;

@@ -10,14 +10,10 @@
 #include <openssl/ssl.h>
 #include <uv.h>
 
-#include "egress/egress.h"
-#include "egress/http1.h"
-#include "egress/refuse.h"
+#include "egress/call.h"
 #include "egress/turn.h"
-#include "egress/upstream.h"
-#include "util/secret.h"
 
-enum conn_phase { CONN_HANDSHAKE, CONN_HEAD, CONN_EXCHANGE, CONN_LINGER, CONN_CLOSED };
+enum conn_phase { CONN_HANDSHAKE, CONN_HEAD, CONN_EXCHANGE, CONN_H2, CONN_LINGER, CONN_CLOSED };
 
 /* What follows when the answer has been written. */
 enum conn_finish {
@@ -25,39 +21,6 @@ enum conn_finish {
     FINISH_KEEP,  /* the next request may come */
     FINISH_CLOSE, /* a clean end: close_notify, FIN */
     FINISH_RESET, /* an answer that was cut: TCP reset, never a clean end */
-};
-
-/* One request and its answer. */
-struct conn_request {
-    struct egress_exchange *exchange; /* NULL: not started, or over */
-    struct policy *policy;            /* by which it was judged */
-    const struct policy_rule *rule;
-    struct secret secrets[LIMIT_EGRESS_SET_HEADERS]; /* not to be seen in the answer's headers */
-    size_t secret_count;
-    struct http1_body body;
-    bool body_ended;   /* the upstream was told */
-    bool body_blocked; /* the upstream takes no more for now */
-    bool is_head;
-    bool is_http10;
-    bool keep_alive;
-    bool expects_continue;
-
-    bool head_sent;
-    bool is_paused;          /* the upstream waits for room in our queue */
-    bool last_chunk_sent;    /* trailers came */
-    enum egress_body answer; /* framing to the sandbox; NONE: until close */
-    bool answer_is_empty;
-    uint64_t answer_left;
-
-    char method[HTTP1_METHOD_MAX];
-    char host[POLICY_HOST_MAX];
-    uint16_t port;
-    struct buf path, query; /* canonical */
-    int64_t started_ms;     /* Unix time */
-    uint64_t started_at;    /* the loop's clock */
-    uint64_t first_byte_at;
-    int status;
-    uint64_t bytes_out, bytes_in;
 };
 
 struct egress_conn {
@@ -85,7 +48,17 @@ struct egress_conn {
     size_t in_used;
     struct buf out;
     size_t out_used;
-    struct conn_request request;
+
+    /* HTTP/1.1: one call at a time */
+    struct call call;
+    struct http1_body body;
+    struct buf trailers;
+    bool body_ended;   /* the upstream was told */
+    bool body_blocked; /* the upstream takes no more for now */
+    bool keep_alive;
+    bool last_chunk_sent; /* trailers came */
+
+    struct conn_h2 *h2; /* HTTP/2; conn_h2.c's */
 };
 
 /* conn.c */
@@ -104,18 +77,22 @@ enum conn_io conn_read(struct egress_conn *conn); /* appends to conn->in */
 enum conn_io conn_flush(struct egress_conn *conn);
 void conn_shut_down_output(struct egress_conn *conn);
 
-/* conn_request.c: judges the head at the start of conn->in and starts the exchange, or answers. */
+/* conn_h1.c: reads the head at the start of conn->in, and begins its call. */
 enum http1_result conn_take_head(struct egress_conn *conn);
 /* Moves what is in conn->in to the upstream. */
 void conn_feed_body(struct egress_conn *conn);
+/* An answer of our own, outside of any call. */
+void conn_h1_refuse(struct egress_conn *conn, int status, const char *reason);
+extern const struct call_front conn_h1_front;
 
-/* conn_answer.c */
-extern const struct egress_exchange_events conn_exchange_events;
-/* Our own answer. `decision` is the audit's word. May be called once per request. */
-void conn_answer_refusal(struct egress_conn *conn, const struct refusal *refusal,
-                         const char *decision);
-/* The request cannot go on: an answer of our own if none was begun, else a reset. */
-void conn_fail(struct egress_conn *conn, int status, const char *reason, const char *ended_by);
-void conn_audit(struct egress_conn *conn, const char *decision, const char *reason,
-                const char *ended_by);
-void conn_request_clear(struct conn_request *request); /* cancels, frees, wipes */
+/* conn_h2.c. All of them leave the connection be: who calls looks at what they return. */
+int conn_h2_open(struct egress_conn *conn);
+void conn_h2_close(struct egress_conn *conn); /* its calls end */
+/* Uses what is in conn->in. False: the connection must end. */
+bool conn_h2_feed(struct egress_conn *conn);
+/* Fills conn->out. False: everything is said, or it must end. */
+bool conn_h2_fill(struct egress_conn *conn);
+size_t conn_h2_large_bytes(const struct egress_conn *conn);
+/* Calls that nobody moved for the idle limit end; ms until the next look. */
+int64_t conn_h2_on_deadline(struct egress_conn *conn);
+bool conn_h2_is_idle(const struct egress_conn *conn); /* no call */

@@ -184,6 +184,51 @@ int http1_target_split(struct http1_text target, const char *scheme,
     return 0;
 }
 
+int http1_fields_parse(const char *data, size_t len, struct http_field *ret, size_t *ret_count)
+{
+    const char *end = data + len;
+    *ret_count = 0;
+    while (data < end) {
+        const char *line_end = memchr(data, '\r', (size_t)(end - data));
+        if (line_end == data)
+            return 0;
+        if (!line_end || *ret_count == LIMIT_HTTP_FIELDS ||
+            http_field_parse(data, (size_t)(line_end - data), &ret[*ret_count], NULL))
+            return -EBADMSG;
+        (*ret_count)++;
+        data = line_end + 2;
+    }
+    return 0;
+}
+
+size_t http1_fields_split(const struct buf *lines, struct http_field ret[LIMIT_HTTP_FIELDS])
+{
+    size_t count = 0;
+    const char *at = lines->data;
+    const char *end = at + lines->len;
+    while (at < end && count < LIMIT_HTTP_FIELDS) {
+        struct http_field *field = &ret[count++];
+        field->name = at;
+        field->name_len = strlen(at);
+        at += field->name_len + 1;
+        field->value = at;
+        field->value_len = strlen(at);
+        at += field->value_len + 1;
+    }
+    return count;
+}
+
+int http1_fields_append(struct buf *lines, const char *name, size_t name_len, const char *value,
+                        size_t value_len)
+{
+    int result = buf_append(lines, name, name_len);
+    if (!result)
+        result = buf_append(lines, "", 1);
+    if (!result)
+        result = buf_append(lines, value, value_len);
+    return result ? result : buf_append(lines, "", 1);
+}
+
 int http1_answer_framing(const struct http_field *headers, size_t count, enum egress_body *ret_kind,
                          uint64_t *ret_length, struct err *err)
 {

@@ -53,6 +53,15 @@ int http1_target_split(struct http1_text target, const char *scheme,
                        struct http1_text *ret_authority, struct http1_text *ret_path,
                        struct err *err);
 
+/* Reads lines "name: value" CR LF up to an empty one, or the end: LIMIT_HTTP_FIELDS at most. 0, or
+ * -EBADMSG. They point into the bytes. */
+int http1_fields_parse(const char *data, size_t len, struct http_field *ret, size_t *ret_count);
+
+/* Fields kept in a buffer, each as name NUL value NUL. Split: they point there; how many. */
+size_t http1_fields_split(const struct buf *lines, struct http_field ret[LIMIT_HTTP_FIELDS]);
+int http1_fields_append(struct buf *lines, const char *name, size_t name_len, const char *value,
+                        size_t value_len);
+
 /* Where an answer's body ends, by its headers: chunked, a length, or EGRESS_BODY_NONE: neither is
  * given. -EBADMSG: two lengths, or a transfer coding other than chunked. */
 int http1_answer_framing(const struct http_field *headers, size_t count, enum egress_body *ret_kind,

@@ -18,7 +18,8 @@
 #include "util/limits.h"
 
 #define LINK_READ_BYTES (64 * 1024)
-/* Bytes of an answer that are given at once: a client's queue has room for so many beyond its limit. */
+/* Bytes of an answer that are given at once: a client's queue has room for so many beyond its
+ * limit. */
 #define GIVE_BYTES ((size_t)32 * 1024)
 #define ORIGIN_BUCKETS 256
 
@@ -197,10 +198,6 @@ void exchange_end_later(struct egress_exchange *exchange, enum egress_failure fa
                         const char *reason);
 /* There is room for its body again, if somebody waits for that. */
 void exchange_writable(struct egress_exchange *exchange);
-/* "name NUL value NUL ..." to fields that point there; how many, LIMIT_HTTP_FIELDS at most. */
-size_t exchange_fields(const struct buf *lines, struct http_field ret[LIMIT_HTTP_FIELDS]);
-int exchange_append_field(struct buf *lines, const char *name, size_t name_len, const char *value,
-                          size_t value_len);
 
 /* link.c */
 int link_open(struct origin *origin, bool only_http1);

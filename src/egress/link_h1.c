@@ -106,7 +106,7 @@ static void h1_write_end(struct egress_exchange *exchange)
         return;
     }
     struct http_field trailers[LIMIT_HTTP_FIELDS];
-    size_t count = exchange_fields(&exchange->trailers, trailers);
+    size_t count = http1_fields_split(&exchange->trailers, trailers);
     int result = buf_append(&link->out, "0\r\n", 3);
     for (size_t i = 0; i < count && !result; i++)
         result = buf_appendf(&link->out, "%s: %s\r\n", trailers[i].name, trailers[i].value);
@@ -183,24 +183,6 @@ struct answer_head {
     size_t count;
 };
 
-/* Lines "name: value" CR LF, up to an empty one or the end. */
-static int parse_fields(const char *data, size_t len, struct http_field *fields, size_t *ret_count)
-{
-    const char *end = data + len;
-    *ret_count = 0;
-    while (data < end) {
-        const char *line_end = memchr(data, '\r', (size_t)(end - data));
-        if (line_end == data)
-            return 0;
-        if (!line_end || *ret_count == LIMIT_HTTP_FIELDS ||
-            http_field_parse(data, (size_t)(line_end - data), &fields[*ret_count], NULL))
-            return -EBADMSG;
-        (*ret_count)++;
-        data = line_end + 2;
-    }
-    return 0;
-}
-
 static int parse_head(const char *data, size_t len, struct answer_head *ret)
 {
     const char *line_end = memchr(data, '\r', len);
@@ -214,7 +196,7 @@ static int parse_head(const char *data, size_t len, struct answer_head *ret)
         return -EBADMSG;
     snprintf(ret->reason, sizeof(ret->reason), "%.*s", (int)reason_len, reason);
     const char *fields = line_end + 2;
-    return parse_fields(fields, len - (size_t)(fields - data) - 2, ret->fields, &ret->count);
+    return http1_fields_parse(fields, len - (size_t)(fields - data) - 2, ret->fields, &ret->count);
 }
 
 static bool says_close(const struct answer_head *head)
@@ -344,7 +326,7 @@ static ssize_t take_body(struct link *link, const char *data, size_t len)
     struct http_field fields[LIMIT_HTTP_FIELDS];
     size_t count = 0;
     if (exchange->lines.len &&
-        (parse_fields(exchange->lines.data, exchange->lines.len, fields, &count) < 0)) {
+        (http1_fields_parse(exchange->lines.data, exchange->lines.len, fields, &count) < 0)) {
         protocol_error(link, "the upstream's answer has malformed trailers");
         return -1;
     }

@@ -35,7 +35,7 @@ static void finish(struct egress_exchange *exchange)
     struct link *link = exchange->link;
     struct http_field fields[LIMIT_HTTP_FIELDS];
     if (exchange->line_count) {
-        size_t count = exchange_fields(&exchange->lines, fields);
+        size_t count = http1_fields_split(&exchange->lines, fields);
         exchange->events->trailers(exchange->ctx, fields, count);
         if (exchange->is_cancelled)
             return;
@@ -121,8 +121,8 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
     }
     bool is_bad = exchange->line_count == LIMIT_HTTP_FIELDS || name[0] == ':' ||
                   !http_is_value((const char *)value, value_len);
-    if (is_bad || exchange_append_field(&exchange->lines, (const char *)name, name_len,
-                                        (const char *)value, value_len)) {
+    if (is_bad || http1_fields_append(&exchange->lines, (const char *)name, name_len,
+                                      (const char *)value, value_len)) {
         snprintf(exchange->reason, sizeof(exchange->reason),
                  "the upstream's answer has a head that is too large or malformed");
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* RST_STREAM */
@@ -139,7 +139,7 @@ static void take_head(struct egress_exchange *exchange)
         return; /* trailers: told at the end */
     exchange->answer_began = true;
     exchange->answer_has_head = exchange->status >= 200;
-    size_t count = exchange->line_count ? exchange_fields(&exchange->lines, fields) : 0;
+    size_t count = exchange->line_count ? http1_fields_split(&exchange->lines, fields) : 0;
     exchange->events->head(exchange->ctx, exchange->status, "", fields, count);
     if (exchange->is_cancelled)
         return;
@@ -226,7 +226,7 @@ static int submit_trailers(struct egress_exchange *exchange)
 {
     struct http_field fields[LIMIT_HTTP_FIELDS];
     nghttp2_nv lines[LIMIT_HTTP_FIELDS];
-    size_t count = exchange_fields(&exchange->trailers, fields);
+    size_t count = http1_fields_split(&exchange->trailers, fields);
     for (size_t i = 0; i < count; i++)
         lines[i] = line_of(&fields[i]);
     return nghttp2_submit_trailer(exchange->link->session, exchange->stream, lines, count);

@@ -84,7 +84,6 @@ int refuse_append(struct buf *out, const struct refusal *refusal, bool is_head, 
                        "content-length: %zu\r\nx-paddock-reason: %.*s\r\n%s%s%s\r\n%s",
                        refusal->status, refuse_status_text(refusal->status), len, (int)(len - 1),
                        refusal->text, refusal->is_final ? "x-should-retry: false\r\n" : "",
-                       refusal->status == 405 ? "allow: GET, HEAD, POST, PUT, PATCH, DELETE\r\n"
-                                              : "",
+                       refusal->status == 405 ? "allow: " REFUSE_ALLOW "\r\n" : "",
                        keep_alive ? "" : "connection: close\r\n", is_head ? "" : refusal->text);
 }

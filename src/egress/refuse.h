@@ -9,6 +9,8 @@
 
 /* Room for "<host> is not reachable from this sandbox\n" and for a reason. */
 #define REFUSE_TEXT_MAX 1200
+/* The methods that a 405 names. */
+#define REFUSE_ALLOW "GET, HEAD, POST, PUT, PATCH, DELETE"
 
 struct refusal {
     int status;

@@ -77,34 +77,6 @@ void exchange_writable(struct egress_exchange *exchange)
     exchange->events->writable(exchange->ctx);
 }
 
-size_t exchange_fields(const struct buf *lines, struct http_field ret[LIMIT_HTTP_FIELDS])
-{
-    size_t count = 0;
-    const char *at = lines->data;
-    const char *end = at + lines->len;
-    while (at < end && count < LIMIT_HTTP_FIELDS) {
-        struct http_field *field = &ret[count++];
-        field->name = at;
-        field->name_len = strlen(at);
-        at += field->name_len + 1;
-        field->value = at;
-        field->value_len = strlen(at);
-        at += field->value_len + 1;
-    }
-    return count;
-}
-
-int exchange_append_field(struct buf *lines, const char *name, size_t name_len, const char *value,
-                          size_t value_len)
-{
-    int result = buf_append(lines, name, name_len);
-    if (!result)
-        result = buf_append(lines, "", 1);
-    if (!result)
-        result = buf_append(lines, value, value_len);
-    return result ? result : buf_append(lines, "", 1);
-}
-
 /* ------------------------------------------------------------------------------ waiting */
 
 static void wait_for_link(struct egress_exchange *exchange, bool is_first)
@@ -429,8 +401,8 @@ void egress_exchange_write_end(struct egress_exchange *exchange, const struct ht
                                size_t count)
 {
     for (size_t i = 0; i < count; i++)
-        if (!exchange_append_field(&exchange->trailers, trailers[i].name, trailers[i].name_len,
-                                   trailers[i].value, trailers[i].value_len))
+        if (!http1_fields_append(&exchange->trailers, trailers[i].name, trailers[i].name_len,
+                                 trailers[i].value, trailers[i].value_len))
             exchange->trailer_count++;
     exchange->out_ended = true;
     if (exchange->link)

@@ -1,0 +1,224 @@
+/*
+ * What goes back to the sandbox: the upstream's answer, or our own. Process: paddock-egress. The
+ * callbacks only fill the front's queue.
+ */
+#include <string.h>
+
+#include "egress/audit.h"
+#include "egress/call_internal.h"
+#include "util/cleanup.h"
+
+void call_audit(struct call *call, const char *decision, const char *reason, const char *ended_by)
+{
+    int64_t now = (int64_t)uv_now(call->egress->loop);
+    int64_t started = (int64_t)call->started_at;
+    if (call->is_over)
+        return;
+    call->is_over = true;
+    struct egress_audit_entry entry = {
+        .started_ms = call->started_ms,
+        .sandbox = egress_sandbox_name(call->sandbox),
+        .boot_id = egress_sandbox_boot_id(call->sandbox),
+        .rule = call->rule ? policy_rule_name(call->rule) : NULL,
+        .decision = decision,
+        .reason = reason,
+        .method = call->method,
+        .host = call->host,
+        .path = buf_text(&call->path),
+        .status = call->status,
+        .bytes_out = call->bytes_out,
+        .bytes_in = call->bytes_in,
+        .first_byte_ms =
+            call->first_byte_at ? (int64_t)call->first_byte_at - started : now - started,
+        .duration_ms = now - started,
+        .ended_by = ended_by,
+    };
+    egress_audit_write(call->egress->audit, &entry);
+}
+
+static void answer_ourselves(struct call *call, const struct refusal *refusal)
+{
+    call->status = refusal->status;
+    call->head_sent = true;
+    call->front->refuse(call, refusal);
+}
+
+void call_answer_refusal(struct call *call, const struct refusal *refusal, const char *decision)
+{
+    char reason[REFUSE_TEXT_MAX];
+    snprintf(reason, sizeof(reason), "%.*s", (int)strlen(refusal->text) - 1, refusal->text);
+    answer_ourselves(call, refusal);
+    call_audit(call, decision, reason, "policy");
+}
+
+static void drop_exchange(struct call *call)
+{
+    if (call->exchange)
+        egress_exchange_cancel(call->exchange);
+    call->exchange = NULL;
+}
+
+void call_fail(struct call *call, int status, const char *reason, const char *ended_by)
+{
+    drop_exchange(call);
+    if (call->head_sent) {
+        call->front->cut(call);
+    } else {
+        struct refusal refusal;
+        char text[REFUSE_TEXT_MAX];
+        snprintf(text, sizeof(text), "%s: %s", call->host, reason);
+        refuse_with(status, text, &refusal);
+        answer_ourselves(call, &refusal);
+    }
+    call_audit(call, "error", reason, ended_by);
+}
+
+void call_abandon(struct call *call)
+{
+    if (call->exchange)
+        call_audit(call, "allowed", "the connection ended before the answer did", "client");
+    drop_exchange(call);
+}
+
+static bool holds_secret(const struct call *call, const char *data, size_t len)
+{
+    for (size_t i = 0; i < call->secret_count; i++)
+        if (memmem(data, len, call->secrets[i].data, call->secrets[i].len))
+            return true;
+    return false;
+}
+
+/* Those that go on. Framing is the front's to say: a length is not among them. */
+static size_t filter(const struct call *call, const struct http_field *fields, size_t count,
+                     struct http_field ret[LIMIT_HTTP_FIELDS])
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < count; i++) {
+        const struct http_field *field = &fields[i];
+        /* Trailer tells which trailers come, and those are relayed. */
+        bool is_trailer = http_field_is(field, "trailer") && !call->is_http10;
+        if ((!is_trailer && http1_is_hop_by_hop(fields, count, field->name, field->name_len)) ||
+            http_field_is(field, "content-length") ||
+            holds_secret(call, field->value, field->value_len) ||
+            holds_secret(call, field->name, field->name_len))
+            continue;
+        ret[kept++] = *field;
+    }
+    return kept;
+}
+
+/* A length is told also where no body follows (HEAD, 304). */
+static size_t keep_length(const struct call *call, const struct http_field *fields, size_t count,
+                          struct http_field *ret)
+{
+    for (size_t i = 0; i < count && call->answer == EGRESS_BODY_LENGTH; i++)
+        if (http_field_is(&fields[i], "content-length")) {
+            *ret = fields[i];
+            return 1;
+        }
+    return 0;
+}
+
+static int settle_framing(struct call *call, int status, const struct http_field *fields,
+                          size_t count, struct err *err)
+{
+    enum egress_body kind;
+    uint64_t length;
+    if (http1_answer_framing(fields, count, &kind, &length, err))
+        return -EBADMSG;
+    if (kind == EGRESS_BODY_NONE && egress_exchange_is_framed(call->exchange))
+        kind = EGRESS_BODY_CHUNKED;
+    call->answer_is_empty = call->is_head || status == 204 || status == 304;
+    call->answer = kind;
+    call->answer_left = length;
+    return 0;
+}
+
+static void on_head(void *ctx, int status, const char *reason, const struct http_field *fields,
+                    size_t count)
+{
+    struct call *call = ctx;
+    struct http_field kept[LIMIT_HTTP_FIELDS];
+    struct err err;
+    int result = 0;
+    size_t kept_count = filter(call, fields, count, kept);
+    reason = holds_secret(call, reason, strlen(reason)) ? "" : reason;
+    if (status < 200) {
+        if (!call->is_http10 && (status != 100 || call->expects_continue))
+            result = call->front->interim(call, status, reason, kept, kept_count);
+    } else if (settle_framing(call, status, fields, count, &err)) {
+        call_fail(call, 502, err.message, "upstream");
+        return;
+    } else {
+        kept_count += keep_length(call, fields, count, kept + kept_count);
+        result = call->front->head(call, status, reason, kept, kept_count);
+        call->head_sent = result == 0;
+        call->status = status;
+        call->first_byte_at = uv_now(call->egress->loop);
+    }
+    if (result)
+        call_fail(call, 502, "the answer's head is too large", "limit");
+}
+
+static bool on_body(void *ctx, const char *data, size_t len)
+{
+    struct call *call = ctx;
+    if (call->answer_is_empty)
+        return true;
+    if (call->answer == EGRESS_BODY_LENGTH && len > call->answer_left)
+        len = (size_t)call->answer_left;
+    int result = call->front->body(call, data, len);
+    if (result == -EAGAIN) {
+        call->is_paused = true;
+        return false;
+    }
+    if (result) {
+        call_fail(call, 502, "out of memory for the answer", "limit");
+        return false;
+    }
+    if (call->answer == EGRESS_BODY_LENGTH)
+        call->answer_left -= len;
+    call->bytes_in += len;
+    call->front->touched(call);
+    return true;
+}
+
+static void on_trailers(void *ctx, const struct http_field *fields, size_t count)
+{
+    struct call *call = ctx;
+    struct http_field kept[LIMIT_HTTP_FIELDS];
+    if (call->answer_is_empty)
+        return;
+    size_t kept_count = filter(call, fields, count, kept);
+    if (call->front->trailers(call, kept, kept_count))
+        call_fail(call, 502, "the trailers are too large", "limit");
+}
+
+static void on_writable(void *ctx)
+{
+    struct call *call = ctx;
+    call->front->touched(call);
+    call->front->writable(call);
+}
+
+static void on_end(void *ctx, enum egress_failure failure, const char *reason)
+{
+    struct call *call = ctx;
+    call->exchange = NULL;
+    bool is_short =
+        call->answer == EGRESS_BODY_LENGTH && call->answer_left > 0 && !call->answer_is_empty;
+    if (failure || is_short) {
+        call_fail(call, 502, failure ? reason : "the upstream's answer was cut short", "upstream");
+        return;
+    }
+    call->front->complete(call);
+    call_audit(call, "allowed", "", "upstream");
+}
+
+const struct egress_exchange_events call_exchange_events = {
+    .head = on_head,
+    .body = on_body,
+    .trailers = on_trailers,
+    .writable = on_writable,
+    .end = on_end,
+};

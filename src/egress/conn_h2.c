@@ -1,0 +1,672 @@
+/*
+ * HTTP/2 of a sandbox's client (RFC 9113, nghttp2): each stream is a call. Process: paddock-egress.
+ * nghttp2 bounds header tables, continuations, resets, settings and pings (its defaults); here are
+ * bounded streams, heads, and what waits of bodies: a stream's window is given back as its upstream
+ * takes the bytes, the connection's at once, so that a stream that waits holds up no other.
+ */
+#include <nghttp2/nghttp2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "egress/conn.h"
+#include "util/cleanup.h"
+
+#define STREAMS_MAX 100
+#define STREAM_WINDOW 65535
+#define CONNECTION_WINDOW (1024 * 1024)
+#define OUT_ENOUGH (64 * 1024)
+
+struct stream {
+    struct call call;
+    struct conn_h2 *h2;
+    struct stream *previous, *next;
+    int32_t id;
+    uint64_t touched_at; /* the loop's clock */
+
+    struct buf lines; /* of the head, or the trailers, being read: name NUL value NUL ... */
+    size_t line_count;
+    struct buf pseudo; /* method NUL scheme NUL authority NUL path NUL, as they came */
+    size_t method, scheme, authority, path; /* offsets in it; NOT_GIVEN */
+    int status;                             /* to refuse the head with; 0: it is good */
+    bool is_begun;                          /* the call was */
+
+    struct buf in; /* of the request's body, what the upstream does not take yet */
+    size_t in_used;
+    bool in_ended, in_told;
+
+    struct buf out; /* of the answer's body */
+    size_t out_used;
+    struct buf out_trailers;
+    size_t out_trailer_count;
+    bool out_ended;
+    bool is_answered; /* a final head was given to nghttp2 */
+};
+#define NOT_GIVEN ((size_t)-1)
+
+struct conn_h2 {
+    struct egress_conn *conn;
+    nghttp2_session *session;
+    struct stream *streams;
+    size_t stream_count;
+    bool is_broken; /* out of memory: the connection ends */
+};
+
+static struct stream *stream_of(struct call *call)
+{
+    return (struct stream *)((char *)call - offsetof(struct stream, call));
+}
+
+static void stream_free(struct stream *stream)
+{
+    struct conn_h2 *h2 = stream->h2;
+    if (stream->previous)
+        stream->previous->next = stream->next;
+    else
+        h2->streams = stream->next;
+    if (stream->next)
+        stream->next->previous = stream->previous;
+    h2->stream_count--;
+    call_abandon(&stream->call);
+    call_close(&stream->call);
+    buf_free(&stream->lines);
+    buf_free(&stream->pseudo);
+    buf_free(&stream->in);
+    buf_free(&stream->out);
+    buf_free(&stream->out_trailers);
+    free(stream);
+}
+
+/* ------------------------------------------------------------------------------ the answer */
+
+static nghttp2_nv line(const char *name, size_t name_len, const char *value, size_t value_len)
+{
+    nghttp2_nv nv = {.namelen = name_len, .valuelen = value_len, .flags = NGHTTP2_NV_FLAG_NONE};
+    memcpy(&nv.name, &name, sizeof(nv.name)); /* only read, though not const */
+    memcpy(&nv.value, &value, sizeof(nv.value));
+    return nv;
+}
+
+/* Names in lower case (RFC 9113, section 8.2.1), in `names`, which holds them. */
+static int lower_lines(struct buf *names, const struct http_field *fields, size_t count,
+                       nghttp2_nv *ret)
+{
+    size_t len = 1;
+    for (size_t i = 0; i < count; i++)
+        len += fields[i].name_len;
+    char *at = buf_reserve(names, len);
+    if (!at)
+        return -ENOMEM;
+    for (size_t i = 0; i < count; i++) {
+        const char *name = at;
+        for (size_t j = 0; j < fields[i].name_len; j++) {
+            char c = fields[i].name[j];
+            *at++ = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+        }
+        ret[i] = line(name, fields[i].name_len, fields[i].value, fields[i].value_len);
+    }
+    return 0;
+}
+
+static void ask_turn(struct stream *stream)
+{
+    conn_ask_turn(stream->h2->conn);
+}
+
+static int h2_interim(struct call *call, int status, const char *reason,
+                      const struct http_field *fields, size_t count)
+{
+    (void)reason;
+    struct stream *stream = stream_of(call);
+    cleanup_buf struct buf names = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
+    nghttp2_nv lines[LIMIT_HTTP_FIELDS + 1];
+    char text[16];
+    snprintf(text, sizeof(text), "%d", status);
+    lines[0] = line(":status", 7, text, strlen(text));
+    if (lower_lines(&names, fields, count, lines + 1) ||
+        nghttp2_submit_headers(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id, NULL, lines,
+                               count + 1, NULL))
+        return -EMSGSIZE;
+    ask_turn(stream);
+    return 0;
+}
+
+static int submit_trailers(struct stream *stream)
+{
+    struct http_field fields[LIMIT_HTTP_FIELDS];
+    nghttp2_nv lines[LIMIT_HTTP_FIELDS];
+    size_t count = http1_fields_split(&stream->out_trailers, fields);
+    for (size_t i = 0; i < count; i++)
+        lines[i] = line(fields[i].name, fields[i].name_len, fields[i].value, fields[i].value_len);
+    return nghttp2_submit_trailer(stream->h2->session, stream->id, lines, count);
+}
+
+static ssize_t on_read_answer(nghttp2_session *session, int32_t id, uint8_t *data, size_t len,
+                              uint32_t *flags, nghttp2_data_source *source, void *ctx)
+{
+    (void)session;
+    (void)id;
+    (void)ctx;
+    struct stream *stream = source->ptr;
+    size_t there = stream->out.len - stream->out_used;
+    size_t taken = there < len ? there : len;
+    if (taken)
+        memcpy(data, stream->out.data + stream->out_used, taken);
+    stream->out_used += taken;
+    if (stream->out_used == stream->out.len) {
+        if (stream->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
+            buf_free(&stream->out);
+        buf_clear(&stream->out);
+        stream->out_used = 0;
+    }
+    stream->touched_at = uv_now(stream->call.egress->loop);
+    if (stream->out.len - stream->out_used < conn_queue_max(stream->h2->conn) / 2)
+        call_resume(&stream->call);
+    bool is_end = stream->out_ended && stream->out.len == 0;
+    if (is_end)
+        *flags |= NGHTTP2_DATA_FLAG_EOF;
+    if (is_end && stream->out_trailer_count && submit_trailers(stream) == 0)
+        *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
+    return taken == 0 && !is_end ? NGHTTP2_ERR_DEFERRED : (ssize_t)taken;
+}
+
+static int submit_answer(struct stream *stream, int status, const struct http_field *fields,
+                         size_t count, bool has_body)
+{
+    cleanup_buf struct buf names = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
+    nghttp2_nv lines[LIMIT_HTTP_FIELDS + 2];
+    char text[16];
+    snprintf(text, sizeof(text), "%d", status);
+    lines[0] = line(":status", 7, text, strlen(text));
+    nghttp2_data_provider body = {.source.ptr = stream, .read_callback = on_read_answer};
+    if (lower_lines(&names, fields, count, lines + 1) ||
+        nghttp2_submit_response(stream->h2->session, stream->id, lines, count + 1,
+                                has_body ? &body : NULL))
+        return -EMSGSIZE;
+    stream->is_answered = true;
+    ask_turn(stream);
+    return 0;
+}
+
+static int h2_head(struct call *call, int status, const char *reason,
+                   const struct http_field *fields, size_t count)
+{
+    (void)reason;
+    return submit_answer(stream_of(call), status, fields, count, !call->answer_is_empty);
+}
+
+static int h2_body(struct call *call, const char *data, size_t len)
+{
+    struct stream *stream = stream_of(call);
+    if (stream->out.len - stream->out_used >= conn_queue_max(stream->h2->conn))
+        return -EAGAIN;
+    buf_consume(&stream->out, stream->out_used);
+    stream->out_used = 0;
+    int result = buf_append(&stream->out, data, len);
+    nghttp2_session_resume_data(stream->h2->session, stream->id);
+    ask_turn(stream);
+    return result;
+}
+
+static int h2_trailers(struct call *call, const struct http_field *fields, size_t count)
+{
+    struct stream *stream = stream_of(call);
+    for (size_t i = 0; i < count; i++) {
+        char name[256];
+        if (fields[i].name_len > sizeof(name))
+            return -EMSGSIZE;
+        for (size_t j = 0; j < fields[i].name_len; j++) {
+            char c = fields[i].name[j];
+            name[j] = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
+        }
+        if (http1_fields_append(&stream->out_trailers, name, fields[i].name_len, fields[i].value,
+                                fields[i].value_len))
+            return -EMSGSIZE;
+        stream->out_trailer_count++;
+    }
+    return 0;
+}
+
+/* The request's rest is not waited for: RFC 9113, section 8.1. */
+static void h2_complete(struct call *call)
+{
+    struct stream *stream = stream_of(call);
+    stream->out_ended = true;
+    nghttp2_session_resume_data(stream->h2->session, stream->id);
+    ask_turn(stream);
+}
+
+static void h2_cut(struct call *call)
+{
+    struct stream *stream = stream_of(call);
+    nghttp2_submit_rst_stream(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id,
+                              NGHTTP2_INTERNAL_ERROR);
+    ask_turn(stream);
+}
+
+static void h2_refuse(struct call *call, const struct refusal *refusal)
+{
+    struct stream *stream = stream_of(call);
+    size_t len = strlen(refusal->text);
+    char length[32];
+    snprintf(length, sizeof(length), "%zu", len);
+    struct http_field fields[5] = {
+        {"content-type", 12, "text/plain; charset=utf-8", 25},
+        {"content-length", 14, length, strlen(length)},
+        {"x-paddock-reason", 16, refusal->text, len - 1},
+    };
+    size_t count = 3;
+    if (refusal->is_final)
+        fields[count++] = (struct http_field){"x-should-retry", 14, "false", 5};
+    if (refusal->status == 405)
+        fields[count++] = (struct http_field){"allow", 5, REFUSE_ALLOW, sizeof(REFUSE_ALLOW) - 1};
+    stream->out_ended = true;
+    if (!call->is_head && buf_append(&stream->out, refusal->text, len))
+        stream->h2->is_broken = true;
+    if (submit_answer(stream, refusal->status, fields, count, !call->is_head))
+        h2_cut(call);
+}
+
+static void stream_feed(struct stream *stream);
+
+static void h2_writable(struct call *call)
+{
+    struct stream *stream = stream_of(call);
+    stream->touched_at = uv_now(call->egress->loop);
+    stream_feed(stream);
+    ask_turn(stream);
+}
+
+static void h2_touched(struct call *call)
+{
+    stream_of(call)->touched_at = uv_now(call->egress->loop);
+}
+
+static const struct call_front h2_front = {
+    .interim = h2_interim,
+    .head = h2_head,
+    .body = h2_body,
+    .trailers = h2_trailers,
+    .complete = h2_complete,
+    .refuse = h2_refuse,
+    .cut = h2_cut,
+    .writable = h2_writable,
+    .touched = h2_touched,
+};
+
+/* ------------------------------------------------------------------------------ the request */
+
+static struct stream *stream_new(struct conn_h2 *h2, int32_t id)
+{
+    struct stream *stream = calloc(1, sizeof(*stream));
+    if (!stream)
+        return NULL;
+    stream->h2 = h2;
+    stream->id = id;
+    stream->lines = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES);
+    stream->pseudo = BUF_INIT(2 * LIMIT_EGRESS_REQUEST_LINE_BYTES);
+    stream->in = BUF_INIT(2 * STREAM_WINDOW);
+    stream->out = BUF_INIT(LIMIT_EGRESS_QUEUE_BYTES + LIMIT_EGRESS_ANSWER_HEAD_BYTES);
+    stream->out_trailers = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
+    stream->method = stream->scheme = stream->authority = stream->path = NOT_GIVEN;
+    stream->touched_at = uv_now(h2->conn->egress->loop);
+    stream->call = h2->conn->call;
+    stream->call.front = &h2_front;
+    stream->next = h2->streams;
+    if (stream->next)
+        stream->next->previous = stream;
+    h2->streams = stream;
+    h2->stream_count++;
+    return stream;
+}
+
+static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    struct conn_h2 *h2 = ctx;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (stream) { /* trailers */
+        buf_clear(&stream->lines);
+        stream->line_count = 0;
+        return 0;
+    }
+    stream = stream_new(h2, frame->hd.stream_id);
+    if (!stream)
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, stream);
+    return 0;
+}
+
+static size_t *pseudo_field(struct stream *stream, const char *name, size_t len)
+{
+    return http_equals(name, len, ":method")      ? &stream->method
+           : http_equals(name, len, ":scheme")    ? &stream->scheme
+           : http_equals(name, len, ":authority") ? &stream->authority
+           : http_equals(name, len, ":path")      ? &stream->path
+                                                  : NULL;
+}
+
+/* A head that is refused is read on: its table of headers is the connection's. */
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
+                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+                     void *ctx)
+{
+    (void)flags;
+    (void)ctx;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!stream || stream->status)
+        return 0;
+    if (name[0] == ':') {
+        size_t *field = pseudo_field(stream, (const char *)name, name_len);
+        if (!field || *field != NOT_GIVEN) {
+            stream->status = 400;
+            return 0;
+        }
+        *field = stream->pseudo.len;
+        if (buf_append(&stream->pseudo, value, value_len) || buf_append(&stream->pseudo, "", 1))
+            stream->status = 414;
+        return 0;
+    }
+    if (!http_is_token((const char *)name, name_len) ||
+        !http_is_value((const char *)value, value_len))
+        stream->status = 400;
+    else if (stream->line_count == LIMIT_HTTP_FIELDS ||
+             http1_fields_append(&stream->lines, (const char *)name, name_len, (const char *)value,
+                                 value_len))
+        stream->status = 431;
+    stream->line_count++;
+    return 0;
+}
+
+static const char *pseudo(const struct stream *stream, size_t at)
+{
+    return at == NOT_GIVEN ? "" : stream->pseudo.data + at;
+}
+
+/* The texts that HTTP/1's strict reader judges for that front. */
+static bool is_well_formed(struct stream *stream, const char *method, const char *path)
+{
+    if (stream->status == 414)
+        call_refuse(&stream->call, 414, "the request line is longer than 16 KiB");
+    else if (stream->status == 431)
+        call_refuse(&stream->call, 431, "the request's headers are larger than 64 KiB");
+    else if (stream->status || !http_is_token(method, strlen(method)) ||
+             strlen(method) >= HTTP1_METHOD_MAX)
+        call_refuse(&stream->call, 400, "the request's head is not understood");
+    else if (strcmp(method, "CONNECT") != 0 &&
+             (path[0] != '/' || !http_is_visible(path, strlen(path)) ||
+              strcmp(pseudo(stream, stream->scheme), "https") != 0))
+        call_refuse(&stream->call, 400, "the request's target is not a path at https");
+    else if (strlen(path) > LIMIT_EGRESS_REQUEST_LINE_BYTES)
+        call_refuse(&stream->call, 414, "the request line is longer than 16 KiB");
+    else
+        return true;
+    return false;
+}
+
+/* Fields of one name that stand apart are one (RFC 9113, section 8.2.3), and HTTP/1.1 knows no
+ * other form of it. */
+static int join_cookies(struct buf *text, struct http_field *fields, size_t *count)
+{
+    size_t first = *count;
+    size_t kept = 0;
+    for (size_t i = 0; i < *count; i++) {
+        if (!http_field_is(&fields[i], "cookie")) {
+            fields[kept++] = fields[i];
+            continue;
+        }
+        if (text->len && buf_append(text, "; ", 2))
+            return -EMSGSIZE;
+        if (buf_append(text, fields[i].value, fields[i].value_len))
+            return -EMSGSIZE;
+        if (first == *count) {
+            first = kept;
+            fields[kept++] = fields[i];
+        }
+    }
+    if (first < *count && first < kept) {
+        fields[first].value = text->data;
+        fields[first].value_len = text->len;
+    }
+    *count = kept;
+    return 0;
+}
+
+static void stream_begin(struct stream *stream, bool has_body)
+{
+    struct http_field fields[LIMIT_HTTP_FIELDS];
+    cleanup_buf struct buf cookies = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES);
+    const char *method = pseudo(stream, stream->method);
+    const char *path = pseudo(stream, stream->path);
+    const char *authority = pseudo(stream, stream->authority);
+    size_t count = stream->lines.len ? http1_fields_split(&stream->lines, fields) : 0;
+    stream->is_begun = true;
+    call_open(&stream->call, http_is_token(method, strlen(method)) ? method : "");
+    stream->call.protocol = "h2";
+    if (!is_well_formed(stream, method, path))
+        return;
+    if (join_cookies(&cookies, fields, &count)) {
+        call_refuse(&stream->call, 431, "the request's headers are larger than 64 KiB");
+        return;
+    }
+    struct call_request request = {
+        .method = method,
+        .authority = {authority, strlen(authority)},
+        .target = {path, strlen(path)},
+        .fields = fields,
+        .field_count = count,
+        .body = has_body ? EGRESS_BODY_CHUNKED : EGRESS_BODY_NONE,
+    };
+    for (size_t i = 0; i < count; i++) {
+        int64_t length = http_length(fields[i].value, fields[i].value_len);
+        if (http_field_is(&fields[i], "host"))
+            request.host = (struct http1_text){fields[i].value, fields[i].value_len};
+        else if (http_field_is(&fields[i], "content-length") && has_body && length >= 0) {
+            request.body = EGRESS_BODY_LENGTH; /* nghttp2 compares it with the body */
+            request.body_length = (uint64_t)length;
+        } else if (http_field_is(&fields[i], "expect"))
+            request.expects_continue =
+                http_equals(fields[i].value, fields[i].value_len, "100-continue");
+    }
+    call_begin(&stream->call, &request);
+}
+
+/* Moves what waits of the body to the upstream, and gives the window back for it. */
+static void stream_feed(struct stream *stream)
+{
+    struct conn_h2 *h2 = stream->h2;
+    while (stream->in_used < stream->in.len) {
+        size_t taken = call_write(&stream->call, stream->in.data + stream->in_used,
+                                  stream->in.len - stream->in_used, conn_queue_max(h2->conn));
+        if (taken == 0)
+            return;
+        stream->in_used += taken;
+        nghttp2_session_consume_stream(h2->session, stream->id, taken);
+    }
+    buf_clear(&stream->in);
+    stream->in_used = 0;
+    if (!stream->in_ended || stream->in_told)
+        return;
+    struct http_field fields[LIMIT_HTTP_FIELDS];
+    size_t count =
+        stream->line_count && stream->lines.len ? http1_fields_split(&stream->lines, fields) : 0;
+    stream->in_told = true;
+    call_write_end(&stream->call, fields, count);
+}
+
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+                   size_t len, void *ctx)
+{
+    (void)flags;
+    (void)ctx;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
+    nghttp2_session_consume_connection(session, len);
+    if (!stream)
+        return 0;
+    if (stream->in_used) {
+        buf_consume(&stream->in, stream->in_used);
+        stream->in_used = 0;
+    }
+    if (buf_append(&stream->in, data, len))
+        return NGHTTP2_ERR_CALLBACK_FAILURE;
+    stream->touched_at = uv_now(stream->call.egress->loop);
+    stream_feed(stream);
+    return 0;
+}
+
+static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
+{
+    (void)ctx;
+    bool is_head = frame->hd.type == NGHTTP2_HEADERS;
+    bool is_end = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
+    if (!is_head && frame->hd.type != NGHTTP2_DATA)
+        return 0;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (!stream)
+        return 0;
+    if (is_head && !stream->is_begun) {
+        stream_begin(stream, !is_end);
+        buf_clear(&stream->lines);
+        stream->line_count = 0;
+    }
+    if (is_end) {
+        stream->in_ended = true;
+        stream_feed(stream);
+    }
+    return 0;
+}
+
+static int on_stream_close(nghttp2_session *session, int32_t id, uint32_t code, void *ctx)
+{
+    (void)code;
+    struct conn_h2 *h2 = ctx;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, id);
+    if (stream)
+        stream_free(stream);
+    if (h2->stream_count == 0 && h2->conn->phase == CONN_H2)
+        conn_set_deadline(h2->conn, LIMIT_EGRESS_KEEP_ALIVE_MS < h2->conn->egress->idle_ms
+                                        ? LIMIT_EGRESS_KEEP_ALIVE_MS
+                                        : h2->conn->egress->idle_ms);
+    return 0;
+}
+
+/* ------------------------------------------------------------------------------ the connection */
+
+int conn_h2_open(struct egress_conn *conn)
+{
+    static const nghttp2_settings_entry settings[] = {
+        {NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, STREAMS_MAX},
+        {NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, LIMIT_EGRESS_HEAD_BYTES},
+        {NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, STREAM_WINDOW},
+    };
+    nghttp2_session_callbacks *callbacks = NULL;
+    nghttp2_option *option = NULL;
+    struct conn_h2 *h2 = calloc(1, sizeof(*h2));
+    int result = h2 ? nghttp2_session_callbacks_new(&callbacks) : -ENOMEM;
+    if (!result)
+        result = nghttp2_option_new(&option);
+    if (!result) {
+        h2->conn = conn;
+        nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
+        nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+        nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+        nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
+        nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
+        nghttp2_option_set_no_auto_window_update(option, 1);
+        result = nghttp2_session_server_new2(&h2->session, callbacks, h2, option);
+    }
+    if (!result)
+        result =
+            nghttp2_submit_settings(h2->session, NGHTTP2_FLAG_NONE, settings, ARRAY_LEN(settings));
+    if (!result)
+        result = nghttp2_session_set_local_window_size(h2->session, NGHTTP2_FLAG_NONE, 0,
+                                                       CONNECTION_WINDOW);
+    nghttp2_session_callbacks_del(callbacks);
+    nghttp2_option_del(option);
+    if (result) {
+        if (h2)
+            nghttp2_session_del(h2->session);
+        free(h2);
+        return -ENOMEM;
+    }
+    conn->h2 = h2;
+    return 0;
+}
+
+void conn_h2_close(struct egress_conn *conn)
+{
+    struct conn_h2 *h2 = conn->h2;
+    while (h2->streams)
+        stream_free(h2->streams);
+    nghttp2_session_del(h2->session);
+    free(h2);
+    conn->h2 = NULL;
+}
+
+bool conn_h2_feed(struct egress_conn *conn)
+{
+    struct conn_h2 *h2 = conn->h2;
+    size_t len = conn->in.len - conn->in_used;
+    if (len == 0)
+        return true;
+    bool was_idle = h2->stream_count == 0;
+    ssize_t used =
+        nghttp2_session_mem_recv(h2->session, (uint8_t *)conn->in.data + conn->in_used, len);
+    conn->in_used = conn->in.len;
+    if (was_idle && h2->stream_count)
+        conn_set_deadline(conn, conn->egress->idle_ms);
+    return used >= 0 && !h2->is_broken;
+}
+
+bool conn_h2_fill(struct egress_conn *conn)
+{
+    struct conn_h2 *h2 = conn->h2;
+    while (conn->out.len - conn->out_used < OUT_ENOUGH) {
+        const uint8_t *data;
+        ssize_t len = nghttp2_session_mem_send(h2->session, &data);
+        if (len < 0 || (len && buf_append(&conn->out, data, (size_t)len)))
+            return false;
+        if (len == 0)
+            break;
+    }
+    return nghttp2_session_want_read(h2->session) || nghttp2_session_want_write(h2->session);
+}
+
+static size_t large(const struct buf *buf)
+{
+    return buf->capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES ? buf->capacity : 0;
+}
+
+size_t conn_h2_large_bytes(const struct egress_conn *conn)
+{
+    size_t bytes = 0;
+    for (const struct stream *stream = conn->h2->streams; stream; stream = stream->next) {
+        bytes += large(&stream->in) + large(&stream->out) + large(&stream->lines);
+        if (stream->call.exchange)
+            bytes += egress_exchange_large_bytes(stream->call.exchange);
+    }
+    return bytes;
+}
+
+int64_t conn_h2_on_deadline(struct egress_conn *conn)
+{
+    uint64_t now = uv_now(conn->egress->loop);
+    uint64_t idle_ms = (uint64_t)conn->egress->idle_ms;
+    uint64_t next = idle_ms;
+    for (struct stream *stream = conn->h2->streams; stream; stream = stream->next) {
+        uint64_t since = now - stream->touched_at;
+        if (since < idle_ms) {
+            next = idle_ms - since < next ? idle_ms - since : next;
+        } else if (stream->call.exchange) {
+            call_fail(&stream->call, 504, "no byte came or went for too long", "limit");
+            stream->touched_at = now;
+        } else { /* its answer is not taken, or its request never ends */
+            h2_cut(&stream->call);
+        }
+    }
+    return (int64_t)next;
+}
+
+bool conn_h2_is_idle(const struct egress_conn *conn)
+{
+    return conn->h2->stream_count == 0;
+}
