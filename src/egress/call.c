@@ -303,6 +303,7 @@ static int start_exchange(struct call *call, const struct call_request *request,
         .body_length = request->body_length,
         .expects_continue = request->expects_continue,
         .takes_trailers = takes_trailers(request),
+        .upgrade = call->is_upgrade ? "websocket" : NULL,
     };
     return egress_upstream_start(call->egress->upstreams, &out, &call_exchange_events, call,
                                  &call->exchange, err);
@@ -334,8 +335,11 @@ void call_begin(struct call *call, const struct call_request *request)
     if (!is_spoken(call, request) || !find_target(call, request) || !is_allowed(call) ||
         has_override(call, request))
         return;
-    if (request->wants_upgrade)
-        call_refuse(call, 501, "an upgrade of the connection is not relayed");
+    call->is_upgrade = request->upgrade.len > 0;
+    if (call->is_upgrade &&
+        (!http_equals(request->upgrade.data, request->upgrade.len, "websocket") ||
+         request->body != EGRESS_BODY_NONE || strcmp(call->method, "GET") != 0))
+        call_refuse(call, 501, "only an upgrade to WebSocket is relayed");
     else
         forward(call, request);
 }

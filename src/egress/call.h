@@ -26,6 +26,9 @@ struct call_front {
                 size_t count);
     /* 0, -EAGAIN: the queue is full (call_resume when it is not), or -ENOMEM. */
     int (*body)(struct call *call, const char *data, size_t len);
+    /* The protocol was changed (101): bytes both ways from here on. NULL: the front has no such. */
+    int (*tunnel)(struct call *call, const char *reason, const struct http_field *fields,
+                  size_t count);
     int (*trailers)(struct call *call, const struct http_field *fields, size_t count);
     void (*complete)(struct call *call);                              /* the answer is whole */
     void (*refuse)(struct call *call, const struct refusal *refusal); /* all of an answer */
@@ -45,7 +48,7 @@ struct call_request {
     enum egress_body body;
     uint64_t body_length;
     bool expects_continue;
-    bool wants_upgrade;
+    struct http1_text upgrade; /* HTTP/1.1's Upgrade; len 0: none */
     bool wants_h2c;
 };
 
@@ -65,6 +68,7 @@ struct call {
     bool is_head;
     bool is_http10;
     bool expects_continue;
+    bool is_upgrade;      /* to WebSocket */
     bool ends_connection; /* what the client sent is no request that others may follow */
 
     bool head_sent;

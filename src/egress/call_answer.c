@@ -143,7 +143,13 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
     int result = 0;
     size_t kept_count = filter(call, fields, count, kept);
     reason = holds_secret(call, reason, strlen(reason)) ? "" : reason;
-    if (status < 200) {
+    if (status == 101) { /* only where it was asked for (link_h1.c) */
+        result = call->front->tunnel(call, reason, kept, kept_count);
+        call->head_sent = result == 0;
+        call->status = status;
+        call->answer = EGRESS_BODY_NONE;
+        call->first_byte_at = uv_now(call->egress->loop);
+    } else if (status < 200) {
         if (!call->is_http10 && (status != 100 || call->expects_continue))
             result = call->front->interim(call, status, reason, kept, kept_count);
     } else if (settle_framing(call, status, fields, count, &err)) {

@@ -247,6 +247,8 @@ static void pump(struct egress_conn *conn)
         enum conn_io result = conn_read(conn);
         if (result == CONN_IO_WAIT)
             return;
+        if (result == CONN_IO_END && conn_end_tunnel_input(conn))
+            return;
         if (result != CONN_IO_DONE) {
             conn_close(conn);
             return;

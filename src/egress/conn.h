@@ -57,6 +57,7 @@ struct egress_conn {
     bool body_blocked; /* the upstream takes no more for now */
     bool keep_alive;
     bool last_chunk_sent; /* trailers came */
+    bool is_tunnel;       /* after 101 */
 
     struct conn_h2 *h2; /* HTTP/2; conn_h2.c's */
 };
@@ -81,6 +82,8 @@ void conn_shut_down_output(struct egress_conn *conn);
 enum http1_result conn_take_head(struct egress_conn *conn);
 /* Moves what is in conn->in to the upstream. */
 void conn_feed_body(struct egress_conn *conn);
+/* The client sends nothing more, which ends one direction of a tunnel. False: there is none. */
+bool conn_end_tunnel_input(struct egress_conn *conn);
 /* An answer of our own, outside of any call. */
 void conn_h1_refuse(struct egress_conn *conn, int status, const char *reason);
 extern const struct call_front conn_h1_front;

@@ -53,6 +53,22 @@ static int h1_interim(struct call *call, int status, const char *reason,
     return 0;
 }
 
+/* WebSocket's bytes (RFC 6455) are read as a body without end. */
+static int h1_tunnel(struct call *call, const char *reason, const struct http_field *fields,
+                     size_t count)
+{
+    struct egress_conn *conn = conn_of(call);
+    conn->keep_alive = false;
+    conn->is_tunnel = true;
+    conn->body_ended = false;
+    http1_body_init(&conn->body, EGRESS_BODY_LENGTH, UINT64_MAX);
+    conn_ask_turn(conn);
+    if (append_status_line(&conn->out, 101, reason) || append_fields(&conn->out, fields, count) ||
+        buf_append_string(&conn->out, "connection: Upgrade\r\nupgrade: websocket\r\n\r\n"))
+        return -EMSGSIZE;
+    return 0;
+}
+
 static bool is_chunked(const struct call *call)
 {
     return call->answer == EGRESS_BODY_CHUNKED && !call->is_http10 && !call->answer_is_empty;
@@ -151,6 +167,7 @@ const struct call_front conn_h1_front = {
     .interim = h1_interim,
     .head = h1_head,
     .body = h1_body,
+    .tunnel = h1_tunnel,
     .trailers = h1_trailers,
     .complete = h1_complete,
     .refuse = h1_refuse,
@@ -173,7 +190,8 @@ static void begin(struct egress_conn *conn, const struct http1_head *head)
     call_open(&conn->call, head->method);
     conn->call.is_http10 = head->http.minor == 0;
     conn->keep_alive = head->keep_alive;
-    conn->body_ended = conn->body_blocked = conn->last_chunk_sent = false;
+    conn->body_blocked = conn->last_chunk_sent = conn->is_tunnel = false;
+    conn->body_ended = head->upgrade.len > 0; /* what ends is the tunnel, if there will be one */
     http1_body_init(&conn->body, head->body, head->body_length);
     buf_clear(&conn->trailers);
     http1_body_keep_trailers(&conn->body, &conn->trailers);
@@ -205,7 +223,7 @@ enum http1_result conn_take_head(struct egress_conn *conn)
         .body = head.body,
         .body_length = head.body_length,
         .expects_continue = head.http.is_continue_awaited,
-        .wants_upgrade = head.wants_upgrade,
+        .upgrade = head.upgrade,
         .wants_h2c = head.wants_h2c,
     };
     call_begin(&conn->call, &request);
@@ -248,4 +266,13 @@ void conn_feed_body(struct egress_conn *conn)
     }
     if (call->exchange && body->is_done && !conn->body_ended)
         end_body(conn);
+}
+
+bool conn_end_tunnel_input(struct egress_conn *conn)
+{
+    if (!conn->is_tunnel || !conn->call.exchange || conn->body_ended)
+        return false;
+    conn->body.is_done = true;
+    conn_feed_body(conn);
+    return true;
 }

@@ -95,7 +95,7 @@ static enum http1_result judge(struct http1_head *head, struct err *err)
     for (size_t i = 0; i < http->field_count; i++) {
         if (!http_field_is(&http->fields[i], "upgrade"))
             continue;
-        head->wants_upgrade = true;
+        head->upgrade = (struct http1_text){http->fields[i].value, http->fields[i].value_len};
         head->wants_h2c = head->wants_h2c || http_list_has(&http->fields[i], "h2c", 3);
     }
     return HTTP1_HEAD;
@@ -135,7 +135,8 @@ enum http1_result http1_head_parse(const char *data, size_t len, struct http1_he
     ret->http.is_continue_awaited = false;
     ret->target = ret->host = (struct http1_text){NULL, 0};
     ret->body = EGRESS_BODY_NONE;
-    ret->keep_alive = ret->wants_upgrade = ret->wants_h2c = false;
+    ret->upgrade = (struct http1_text){NULL, 0};
+    ret->keep_alive = ret->wants_h2c = false;
     ret->method[0] = '\0';
     ret->status = 0;
     enum http1_result result = find_end(data, len, ret, err);

@@ -30,7 +30,7 @@ struct http1_head {
     enum egress_body body;
     uint64_t body_length;
     bool keep_alive;
-    bool wants_upgrade;
+    struct http1_text upgrade; /* len 0: none */
     bool wants_h2c;
     int status; /* when refused: what to answer, 400, 414, 417, 431 or 505 */
 };

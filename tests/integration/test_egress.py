@@ -288,3 +288,94 @@ def test_the_audit_has_a_line_for_each_request(box):
         return text if "/audited" in text and "denied.test" in text else None
     text = harness.wait_for(lines, 10, "audit lines")
     assert "hidden" not in text and '"box"' in text
+
+
+def upgrade(path, more="Sec-WebSocket-Protocol: chat, other\r\nSec-WebSocket-Extensions: x-ext\r\n"):
+    return get(path, more="Connection: keep-alive, Upgrade\r\nUpgrade: WebSocket\r\n"
+                          "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                          "Sec-WebSocket-Version: 13\r\n" + more)
+
+
+SWITCHED = (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\n"
+            b"Sec-WebSocket-Extensions: x-ext\r\n\r\n")
+
+
+def test_a10_websocket_is_relayed_both_ways_with_its_headers(box, server):
+    ended = threading.Event()
+
+    def echo(_server, sock, request):
+        assert request.get("upgrade") == "websocket" and request.get("connection") == "Upgrade"
+        assert request.get("sec-websocket-protocol") == "chat, other"
+        sock.sendall(SWITCHED + b"first")
+        while data := sock.recv(4096):
+            sock.sendall(b"<" + data + b">")
+        sock.unwrap()
+        ended.set()
+    server.routes["/ws"] = echo
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(upgrade("/ws"))
+        head = u.read_until(sock, b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 101 Switching Protocols\r\n")
+        for line in (b"upgrade: websocket", b"connection: upgrade", b"sec-websocket-protocol: chat",
+                     b"sec-websocket-extensions: x-ext"):
+            assert line in head.lower()
+        assert u.read_exactly(sock, 5) == b"first"
+        for number in range(5):
+            sock.sendall(b"%d" % number)
+            assert u.read_exactly(sock, 3) == b"<%d>" % number
+        sock.unwrap()  # close_notify: one direction's end, and the upstream answers with its own
+    assert ended.wait(harness.patient(20))
+
+
+def test_a10_a_megabyte_over_a_websocket_comes_back(box, server):
+    message = bytes(range(256)) * 4096
+
+    def echo(_server, sock, _request):
+        sock.sendall(SWITCHED)
+        sock.sendall(u.read_exactly(sock, len(message)))
+        sock.unwrap()
+    server.routes["/ws-big"] = echo
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(upgrade("/ws-big"))
+        u.read_until(sock, b"\r\n\r\n")
+        sock.sendall(message)
+        assert u.read_exactly(sock, len(message)) == message
+
+
+def test_a_websocket_that_is_refused_upstream_is_an_answer(box, server):
+    def refuse(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 426 Upgrade Required\r\ncontent-length: 3\r\n\r\nno\n")
+    server.routes["/ws-refused"] = refuse
+    assert ask(box, upgrade("/ws-refused"))[::2] == (426, b"no\n")
+
+
+def test_a_websocket_to_a_denied_host_is_403(box):
+    raw = upgrade("/ws").replace(b"u.test", b"evil.test")
+    assert ask(box, raw, host="evil.test")[0] == 403
+
+
+def test_a_websocket_that_is_cut_upstream_is_cut(box, server):
+    def cut(_server, sock, _request):
+        sock.sendall(SWITCHED + b"begun")
+        sock.shutdown(socket.SHUT_RDWR)  # no close_notify
+    server.routes["/ws-cut"] = cut
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(upgrade("/ws-cut"))
+        u.read_until(sock, b"\r\n\r\n")
+        with pytest.raises(OSError):
+            while sock.recv(4096):
+                pass
+
+
+def test_an_upgrade_that_nobody_asked_for_is_502(box, server):
+    server.routes["/unasked"] = lambda _server, sock, _request: sock.sendall(SWITCHED)
+    assert ask(box, get("/unasked"))[0] == 502
+
+
+@pytest.mark.parametrize("more", ["Upgrade: foo\r\nConnection: Upgrade\r\n",
+                                  "Upgrade: websocket, h2c\r\nConnection: Upgrade\r\n"])
+def test_other_upgrades_are_refused(box, server, more):
+    before = len(server.requests)
+    assert ask(box, get("/other-upgrade", more=more))[0] in (400, 501)
+    assert len(server.requests) == before

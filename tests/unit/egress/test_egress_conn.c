@@ -347,7 +347,7 @@ static void test_refusals(void)
         "GET /ok HTTP/1.1\r\nHost: u.test\r\nUpgrade: h2c\r\nConnection: Upgrade, close\r\n\r\n",
         "400 ");
     expect_status("u.test",
-                  "GET /ok HTTP/1.1\r\nHost: u.test\r\nUpgrade: websocket\r\nConnection: Upgrade, "
+                  "GET /ok HTTP/1.1\r\nHost: u.test\r\nUpgrade: foo\r\nConnection: Upgrade, "
                   "close\r\n\r\n",
                   "501 ");
     expect_status("u.test", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "505 ");
