@@ -67,6 +67,7 @@ static void stream_free(struct stream *stream)
     if (stream->next)
         stream->next->previous = stream->previous;
     h2->stream_count--;
+    egress_sandbox_remove_stream(h2->conn->sandbox);
     call_abandon(&stream->call);
     call_close(&stream->call);
     buf_free(&stream->lines);
@@ -299,8 +300,10 @@ static const struct call_front h2_front = {
 static struct stream *stream_new(struct conn_h2 *h2, int32_t id)
 {
     struct stream *stream = calloc(1, sizeof(*stream));
-    if (!stream)
+    if (!stream || !egress_sandbox_add_stream(h2->conn->sandbox)) {
+        free(stream);
         return NULL;
+    }
     stream->h2 = h2;
     stream->id = id;
     stream->lines = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES);
@@ -331,7 +334,8 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     }
     stream = stream_new(h2, frame->hd.stream_id);
     if (!stream)
-        return NGHTTP2_ERR_CALLBACK_FAILURE;
+        return nghttp2_submit_rst_stream(session, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
+                                         NGHTTP2_REFUSED_STREAM);
     nghttp2_session_set_stream_user_data(session, frame->hd.stream_id, stream);
     return 0;
 }
@@ -403,32 +407,30 @@ static bool is_well_formed(struct stream *stream, const char *method, const char
     return false;
 }
 
-/* Fields of one name that stand apart are one (RFC 9113, section 8.2.3), and HTTP/1.1 knows no
- * other form of it. */
+/* A cookie's parts may come as fields of their own; they go on as one (RFC 9113, section 8.2.3). */
 static int join_cookies(struct buf *text, struct http_field *fields, size_t *count)
 {
-    size_t first = *count;
+    struct http_field *cookie = NULL;
     size_t kept = 0;
-    for (size_t i = 0; i < *count; i++) {
-        if (!http_field_is(&fields[i], "cookie")) {
-            fields[kept++] = fields[i];
+    int result = 0;
+    for (size_t i = 0; i < *count && !result; i++) {
+        struct http_field field = fields[i];
+        bool is_cookie = http_field_is(&field, "cookie");
+        if (!is_cookie || !cookie)
+            fields[kept++] = field;
+        if (!is_cookie)
             continue;
-        }
-        if (text->len && buf_append(text, "; ", 2))
-            return -EMSGSIZE;
-        if (buf_append(text, fields[i].value, fields[i].value_len))
-            return -EMSGSIZE;
-        if (first == *count) {
-            first = kept;
-            fields[kept++] = fields[i];
-        }
+        result = cookie ? buf_append(text, "; ", 2) : 0;
+        if (!result)
+            result = buf_append(text, field.value, field.value_len);
+        cookie = cookie ? cookie : &fields[kept - 1];
     }
-    if (first < *count && first < kept) {
-        fields[first].value = text->data;
-        fields[first].value_len = text->len;
+    if (cookie) {
+        cookie->value = buf_text(text);
+        cookie->value_len = text->len;
     }
     *count = kept;
-    return 0;
+    return result;
 }
 
 static void stream_begin(struct stream *stream, bool has_body)

@@ -70,6 +70,9 @@ void egress_sandbox_remove_conn(struct egress_sandbox *sandbox, struct egress_co
  * True when they are at the limit: then only small ones may be filled. */
 void egress_sandbox_count_bytes(struct egress_sandbox *sandbox, size_t before, size_t now);
 bool egress_sandbox_is_full(const struct egress_sandbox *sandbox);
+/* A stream begins; false: there are LIMIT_EGRESS_STREAMS. */
+bool egress_sandbox_add_stream(struct egress_sandbox *sandbox);
+void egress_sandbox_remove_stream(struct egress_sandbox *sandbox);
 size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox);
 /* Calls back for each; the callback may remove the one it is given, and no other. */
 void egress_sandbox_each_conn(struct egress_sandbox *sandbox, void (*found)(struct egress_conn *));

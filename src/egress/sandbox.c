@@ -30,6 +30,7 @@ struct egress_sandbox {
     struct egress_dns *dns;
     bool is_detached;
     size_t buffer_bytes;
+    size_t stream_count;
     size_t conn_count;
     struct egress_conn *conns[LIMIT_EGRESS_CONNECTIONS];
 };
@@ -84,6 +85,20 @@ void egress_sandbox_count_bytes(struct egress_sandbox *sandbox, size_t before, s
 bool egress_sandbox_is_full(const struct egress_sandbox *sandbox)
 {
     return sandbox->buffer_bytes >= LIMIT_EGRESS_SANDBOX_BYTES;
+}
+
+bool egress_sandbox_add_stream(struct egress_sandbox *sandbox)
+{
+    if (sandbox->stream_count == LIMIT_EGRESS_STREAMS)
+        return false;
+    sandbox->stream_count++;
+    return true;
+}
+
+void egress_sandbox_remove_stream(struct egress_sandbox *sandbox)
+{
+    assert(sandbox->stream_count > 0);
+    sandbox->stream_count--;
 }
 
 size_t egress_sandbox_conn_count(const struct egress_sandbox *sandbox)

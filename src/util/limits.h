@@ -222,6 +222,9 @@
 #define LIMIT_DNS_IDLE_MS 10000
 /* Connections to 80 and 443 of one sandbox at once; more wait in the backlog. */
 #define LIMIT_EGRESS_CONNECTIONS 256
+/* Streams over HTTP/2 of one sandbox at once, on all of its connections; more are refused before
+ * they are looked at, and clients send them again. Each may need a connection to its upstream. */
+#define LIMIT_EGRESS_STREAMS 512
 
 /* Files of a policy's folder, and secrets that one policy names; a secret is a token or a key. */
 #define LIMIT_POLICY_FILES 64
