@@ -349,35 +349,45 @@ static size_t *pseudo_field(struct stream *stream, const char *name, size_t len)
                                                   : NULL;
 }
 
+static void take_pseudo(struct stream *stream, const char *name, size_t name_len, const char *value,
+                        size_t value_len)
+{
+    size_t *field = pseudo_field(stream, name, name_len);
+    if (!field || *field != NOT_GIVEN) {
+        stream->status = 400;
+        return;
+    }
+    *field = stream->pseudo.len;
+    if (buf_append(&stream->pseudo, value, value_len) || buf_append(&stream->pseudo, "", 1))
+        stream->status = 414;
+}
+
+static void take_field(struct stream *stream, const char *name, size_t name_len, const char *value,
+                       size_t value_len)
+{
+    if (!http_is_token(name, name_len) || !http_is_value(value, value_len))
+        stream->status = 400;
+    else if (stream->line_count == LIMIT_HTTP_FIELDS ||
+             http1_fields_append(&stream->lines, name, name_len, value, value_len))
+        stream->status = 431;
+    stream->line_count++;
+}
+
 /* A head that is refused is read on: its table of headers is the connection's. */
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
-                     void *ctx)
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name,
+                     nghttp2_rcbuf *value, uint8_t flags, void *ctx)
 {
     (void)flags;
     (void)ctx;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    nghttp2_vec n = nghttp2_rcbuf_get_buf(name);
+    nghttp2_vec v = nghttp2_rcbuf_get_buf(value);
     if (!stream || stream->status)
         return 0;
-    if (name[0] == ':') {
-        size_t *field = pseudo_field(stream, (const char *)name, name_len);
-        if (!field || *field != NOT_GIVEN) {
-            stream->status = 400;
-            return 0;
-        }
-        *field = stream->pseudo.len;
-        if (buf_append(&stream->pseudo, value, value_len) || buf_append(&stream->pseudo, "", 1))
-            stream->status = 414;
-        return 0;
-    }
-    if (!http_is_token((const char *)name, name_len) ||
-        !http_is_value((const char *)value, value_len))
-        stream->status = 400;
-    else if (stream->line_count == LIMIT_HTTP_FIELDS ||
-             http1_fields_append(&stream->lines, (const char *)name, name_len, (const char *)value,
-                                 value_len))
-        stream->status = 431;
-    stream->line_count++;
+    if (n.base[0] == ':')
+        take_pseudo(stream, (const char *)n.base, n.len, (const char *)v.base, v.len);
+    else
+        take_field(stream, (const char *)n.base, n.len, (const char *)v.base, v.len);
     return 0;
 }
 
@@ -389,7 +399,7 @@ static const char *pseudo(const struct stream *stream, size_t at)
 /* The texts that HTTP/1's strict reader judges for that front. */
 static bool is_well_formed(struct stream *stream, const char *method, const char *path)
 {
-    if (stream->status == 414)
+    if (stream->status == 414 || strlen(path) > LIMIT_EGRESS_REQUEST_LINE_BYTES)
         call_refuse(&stream->call, 414, "the request line is longer than 16 KiB");
     else if (stream->status == 431)
         call_refuse(&stream->call, 431, "the request's headers are larger than 64 KiB");
@@ -400,8 +410,6 @@ static bool is_well_formed(struct stream *stream, const char *method, const char
              (path[0] != '/' || !http_is_visible(path, strlen(path)) ||
               strcmp(pseudo(stream, stream->scheme), "https") != 0))
         call_refuse(&stream->call, 400, "the request's target is not a path at https");
-    else if (strlen(path) > LIMIT_EGRESS_REQUEST_LINE_BYTES)
-        call_refuse(&stream->call, 414, "the request line is longer than 16 KiB");
     else
         return true;
     return false;
@@ -569,7 +577,7 @@ int conn_h2_open(struct egress_conn *conn)
     if (!result) {
         h2->conn = conn;
         nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-        nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+        nghttp2_session_callbacks_set_on_header_callback2(callbacks, on_header);
         nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
         nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
         nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);

@@ -147,7 +147,7 @@ static bool h1_fill(struct link *link)
     struct egress_exchange *exchange = link->exchange;
     if (exchange && queued(link) < LIMIT_EGRESS_TIGHT_QUEUE_BYTES / 2)
         exchange_writable(exchange);
-    if (link->h1_state == H1_TUNNEL && exchange->out_ended && !queued(link))
+    if (exchange && link->h1_state == H1_TUNNEL && exchange->out_ended && !queued(link))
         SSL_shutdown(link->ssl); /* one direction's end: close_notify, once */
     return true;
 }
@@ -209,12 +209,12 @@ static bool says_close(const struct answer_head *head)
 }
 
 /* The exchange is over; the link may be used again, or is closed. Returns false: see feed. */
-static bool finish(struct link *link)
+static bool finish(struct link *link, struct egress_exchange *exchange)
 {
-    struct egress_exchange *exchange = TAKE_PTR(link->exchange);
     struct origin *origin = link->origin;
     bool keeps = link->h1_keeps && exchange->out_ended && !link->is_doomed;
     link->h1_state = H1_IDLE;
+    link->exchange = NULL;
     if (keeps)
         link_set_idle(link, true);
     else
@@ -232,9 +232,9 @@ static bool protocol_error(struct link *link, const char *reason)
 }
 
 /* What follows a head that was told. */
-static bool settle_body(struct link *link, const struct answer_head *head)
+static bool settle_body(struct link *link, struct egress_exchange *exchange,
+                        const struct answer_head *head)
 {
-    struct egress_exchange *exchange = link->exchange;
     enum egress_body kind;
     uint64_t length;
     struct err err;
@@ -259,9 +259,9 @@ static bool settle_body(struct link *link, const struct answer_head *head)
 }
 
 /* Reads a head from the start of the bytes. Bytes used; 0: not whole; -1: the link is over. */
-static ssize_t take_head(struct link *link, const char *data, size_t len)
+static ssize_t take_head(struct link *link, struct egress_exchange *exchange, const char *data,
+                         size_t len)
 {
-    struct egress_exchange *exchange = link->exchange;
     size_t most = len < LIMIT_EGRESS_ANSWER_HEAD_BYTES ? len : LIMIT_EGRESS_ANSWER_HEAD_BYTES;
     ssize_t head_len = http_head_length(data, most, &link->h1_scanned);
     if (head_len == 0 && len < LIMIT_EGRESS_ANSWER_HEAD_BYTES)
@@ -281,7 +281,7 @@ static ssize_t take_head(struct link *link, const char *data, size_t len)
         exchange->events->head(exchange->ctx, head.status, head.reason, head.fields, head.count);
         if (link->is_doomed)
             return -1;
-        if ((head.status >= 200 || head.status == 101) && !settle_body(link, &head))
+        if ((head.status >= 200 || head.status == 101) && !settle_body(link, exchange, &head))
             return -1;
         return head_len;
     }
@@ -289,9 +289,8 @@ static ssize_t take_head(struct link *link, const char *data, size_t len)
 }
 
 /* False: paused, or the link is doomed. */
-static bool give(struct link *link, const char *data, size_t len)
+static bool give(struct link *link, struct egress_exchange *exchange, const char *data, size_t len)
 {
-    struct egress_exchange *exchange = link->exchange;
     if (!exchange->events->body(exchange->ctx, data, len)) {
         exchange->is_paused = !exchange->is_cancelled;
         return false;
@@ -299,9 +298,9 @@ static bool give(struct link *link, const char *data, size_t len)
     return !link->is_doomed;
 }
 
-static ssize_t take_body(struct link *link, const char *data, size_t len)
+static ssize_t take_body(struct link *link, struct egress_exchange *exchange, const char *data,
+                         size_t len)
 {
-    struct egress_exchange *exchange = link->exchange;
     struct http1_body *body = &link->h1_body;
     struct err err;
     size_t used = 0;
@@ -316,7 +315,7 @@ static ssize_t take_body(struct link *link, const char *data, size_t len)
         if (!body_len)
             continue;
         body_len = body_len < GIVE_BYTES ? body_len : GIVE_BYTES;
-        if (!give(link, data + used, body_len))
+        if (!give(link, exchange, data + used, body_len))
             return link->is_doomed ? -1 : (ssize_t)used;
         http1_body_take(body, body_len);
         used += body_len;
@@ -336,26 +335,27 @@ static ssize_t take_body(struct link *link, const char *data, size_t len)
         return -1;
     if (used < len)
         link->h1_keeps = false; /* what is behind the answer belongs to no request */
-    return finish(link) ? (ssize_t)len : -1;
+    return finish(link, exchange) ? (ssize_t)len : -1;
 }
 
 /* Bytes used, which may be none; -1: the link is over, or will be in its turn. */
 static ssize_t step(struct link *link, const char *data, size_t len)
 {
-    switch (link->h1_state) {
-    case H1_HEAD:
-        return take_head(link, data, len);
-    case H1_BODY:
-        return take_body(link, data, len);
-    case H1_UNTIL_CLOSE:
-    case H1_TUNNEL:
-        len = len < GIVE_BYTES ? len : GIVE_BYTES;
-        if (give(link, data, len))
-            return (ssize_t)len;
-        return link->is_doomed ? -1 : 0;
-    default:
+    struct egress_exchange *exchange = link->exchange;
+    if (!exchange) {
         link_close(link); /* an idle connection that speaks is not to be trusted */
         return -1;
+    }
+    switch (link->h1_state) {
+    case H1_HEAD:
+        return take_head(link, exchange, data, len);
+    case H1_BODY:
+        return take_body(link, exchange, data, len);
+    default: /* H1_UNTIL_CLOSE, H1_TUNNEL */
+        len = len < GIVE_BYTES ? len : GIVE_BYTES;
+        if (give(link, exchange, data, len))
+            return (ssize_t)len;
+        return link->is_doomed ? -1 : 0;
     }
 }
 
@@ -408,7 +408,7 @@ static void h1_ended(struct link *link, bool is_clean)
     if (!exchange)
         link_close(link);
     else if (ends_so && is_clean)
-        finish(link);
+        finish(link, exchange);
     else
         link_fail(link, EGRESS_FAILED_CUT,
                   exchange->answer_began ? "the upstream's connection was cut"

@@ -106,23 +106,24 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
-static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-                     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
-                     void *ctx)
+static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name,
+                     nghttp2_rcbuf *value, uint8_t flags, void *ctx)
 {
     (void)flags;
     (void)ctx;
     struct egress_exchange *exchange = exchange_of(session, frame->hd.stream_id);
+    nghttp2_vec n = nghttp2_rcbuf_get_buf(name);
+    nghttp2_vec v = nghttp2_rcbuf_get_buf(value);
     if (!exchange)
         return 0;
-    if (name_len == 7 && memcmp(name, ":status", 7) == 0) {
-        exchange->status = (int)http_length((const char *)value, value_len);
+    if (n.len == 7 && memcmp(n.base, ":status", 7) == 0) {
+        exchange->status = (int)http_length((const char *)v.base, v.len);
         return 0;
     }
-    bool is_bad = exchange->line_count == LIMIT_HTTP_FIELDS || name[0] == ':' ||
-                  !http_is_value((const char *)value, value_len);
-    if (is_bad || http1_fields_append(&exchange->lines, (const char *)name, name_len,
-                                      (const char *)value, value_len)) {
+    bool is_bad = exchange->line_count == LIMIT_HTTP_FIELDS || n.base[0] == ':' ||
+                  !http_is_value((const char *)v.base, v.len);
+    if (is_bad || http1_fields_append(&exchange->lines, (const char *)n.base, n.len,
+                                      (const char *)v.base, v.len)) {
         snprintf(exchange->reason, sizeof(exchange->reason),
                  "the upstream's answer has a head that is too large or malformed");
         return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* RST_STREAM */
@@ -439,7 +440,7 @@ static nghttp2_session_callbacks *callbacks_new(void)
     if (nghttp2_session_callbacks_new(&callbacks))
         return NULL;
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
-    nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_header_callback2(callbacks, on_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);

@@ -294,11 +294,14 @@ static int find_origin(struct egress_upstreams *upstreams, const struct egress_r
     struct origin *origin = upstreams->buckets[bucket_of(request)];
     while (origin && !origin_is_of(origin, request))
         origin = origin->next;
+    if (!origin) {
+        int result = origin_make(upstreams, request, &origin, err);
+        if (result < 0 || !origin)
+            return result;
+    }
+    origin->used_at = uv_now(upstreams->loop);
     *ret = origin;
-    int result = origin ? 0 : origin_make(upstreams, request, ret, err);
-    if (!result)
-        (*ret)->used_at = uv_now(upstreams->loop);
-    return result;
+    return 0;
 }
 
 /* ------------------------------------------------------------------------------ the calls */
