@@ -261,14 +261,18 @@ static void forget_origins(struct egress_upstreams *upstreams, uint64_t idle_ms)
     }
 }
 
-static int origin_make(struct egress_upstreams *upstreams, const struct egress_request *request,
-                       struct origin **ret, struct err *err)
+/* NULL: *ret_result is -ENOMEM, or -EINVAL when the CA cannot be used. */
+static struct origin *origin_make(struct egress_upstreams *upstreams,
+                                  const struct egress_request *request, int *ret_result,
+                                  struct err *err)
 {
     if (upstreams->origin_count >= ORIGINS_MAX)
         forget_origins(upstreams, 0);
     struct origin *origin = calloc(1, sizeof(*origin));
-    if (!origin)
-        return err_set(err, ENOMEM, "out of memory for an upstream");
+    if (!origin) {
+        *ret_result = err_set(err, ENOMEM, "out of memory for an upstream");
+        return NULL;
+    }
     origin->upstreams = upstreams;
     origin->port = request->port;
     origin->connect_port = request->connect_port;
@@ -278,30 +282,28 @@ static int origin_make(struct egress_upstreams *upstreams, const struct egress_r
     origin->trust = find_trust(upstreams, request, err);
     if (!origin->trust) {
         free(origin);
-        return -EINVAL;
+        *ret_result = -EINVAL;
+        return NULL;
     }
     unsigned bucket = bucket_of(request);
     origin->next = upstreams->buckets[bucket];
     upstreams->buckets[bucket] = origin;
     upstreams->origin_count++;
-    *ret = origin;
-    return 0;
+    return origin;
 }
 
-static int find_origin(struct egress_upstreams *upstreams, const struct egress_request *request,
-                       struct origin **ret, struct err *err)
+static struct origin *find_origin(struct egress_upstreams *upstreams,
+                                  const struct egress_request *request, int *ret_result,
+                                  struct err *err)
 {
     struct origin *origin = upstreams->buckets[bucket_of(request)];
     while (origin && !origin_is_of(origin, request))
         origin = origin->next;
-    if (!origin) {
-        int result = origin_make(upstreams, request, &origin, err);
-        if (result < 0 || !origin)
-            return result;
-    }
-    origin->used_at = uv_now(upstreams->loop);
-    *ret = origin;
-    return 0;
+    if (!origin)
+        origin = origin_make(upstreams, request, ret_result, err);
+    if (origin)
+        origin->used_at = uv_now(upstreams->loop);
+    return origin;
 }
 
 /* ------------------------------------------------------------------------------ the calls */
@@ -346,9 +348,9 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
                           const struct egress_exchange_events *events, void *ctx,
                           struct egress_exchange **ret, struct err *err)
 {
-    struct origin *origin = NULL;
-    int result = find_origin(upstreams, request, &origin, err);
-    if (result)
+    int result = 0;
+    struct origin *origin = find_origin(upstreams, request, &result, err);
+    if (!origin)
         return result;
     struct egress_exchange *exchange = calloc(1, sizeof(*exchange));
     if (!exchange)
