@@ -40,7 +40,8 @@ struct stream {
     struct buf out_trailers;
     size_t out_trailer_count;
     bool out_ended;
-    bool is_answered; /* a final head was given to nghttp2 */
+    bool has_body; /* nghttp2 asks for it */
+    bool is_cut;   /* behind what is in `out` comes a reset */
 };
 #define NOT_GIVEN ((size_t)-1)
 
@@ -163,6 +164,8 @@ static ssize_t on_read_answer(nghttp2_session *session, int32_t id, uint8_t *dat
     stream->touched_at = uv_now(stream->call.egress->loop);
     if (stream->out.len - stream->out_used < conn_queue_max(stream->h2->conn) / 2)
         call_resume(&stream->call);
+    if (stream->is_cut && taken == 0)
+        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* RST_STREAM, INTERNAL_ERROR */
     bool is_end = stream->out_ended && stream->out.len == 0;
     if (is_end)
         *flags |= NGHTTP2_DATA_FLAG_EOF;
@@ -184,7 +187,7 @@ static int submit_answer(struct stream *stream, int status, const struct http_fi
         nghttp2_submit_response(stream->h2->session, stream->id, lines, count + 1,
                                 has_body ? &body : NULL))
         return -EMSGSIZE;
-    stream->is_answered = true;
+    stream->has_body = has_body;
     ask_turn(stream);
     return 0;
 }
@@ -237,11 +240,23 @@ static void h2_complete(struct call *call)
     ask_turn(stream);
 }
 
+static void reset(struct stream *stream)
+{
+    nghttp2_submit_rst_stream(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id,
+                              NGHTTP2_INTERNAL_ERROR);
+    ask_turn(stream);
+}
+
+/* What came of the answer may still go; then comes the reset. */
 static void h2_cut(struct call *call)
 {
     struct stream *stream = stream_of(call);
-    nghttp2_submit_rst_stream(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id,
-                              NGHTTP2_INTERNAL_ERROR);
+    if (!stream->has_body) {
+        reset(stream);
+        return;
+    }
+    stream->is_cut = true;
+    nghttp2_session_resume_data(stream->h2->session, stream->id);
     ask_turn(stream);
 }
 
@@ -265,7 +280,7 @@ static void h2_refuse(struct call *call, const struct refusal *refusal)
     if (!call->is_head && buf_append(&stream->out, refusal->text, len))
         stream->h2->is_broken = true;
     if (submit_answer(stream, refusal->status, fields, count, !call->is_head))
-        h2_cut(call);
+        reset(stream);
 }
 
 static void stream_feed(struct stream *stream);
@@ -670,7 +685,7 @@ int64_t conn_h2_on_deadline(struct egress_conn *conn)
             call_fail(&stream->call, 504, "no byte came or went for too long", "limit");
             stream->touched_at = now;
         } else { /* its answer is not taken, or its request never ends */
-            h2_cut(&stream->call);
+            reset(stream);
         }
     }
     return (int64_t)next;
