@@ -4,59 +4,16 @@
  * bounded streams, heads, and what waits of bodies: a stream's window is given back as its upstream
  * takes the bytes, the connection's at once, so that a stream that waits holds up no other.
  */
-#include <nghttp2/nghttp2.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "egress/conn.h"
+#include "egress/conn_h2.h"
 #include "util/cleanup.h"
 
 #define STREAMS_MAX 100
 #define STREAM_WINDOW 65535
 #define CONNECTION_WINDOW (1024 * 1024)
 #define OUT_ENOUGH (64 * 1024)
-
-struct stream {
-    struct call call;
-    struct conn_h2 *h2;
-    struct stream *previous, *next;
-    int32_t id;
-    uint64_t touched_at; /* the loop's clock */
-
-    struct buf lines; /* of the head, or the trailers, being read: name NUL value NUL ... */
-    size_t line_count;
-    struct buf pseudo; /* method NUL scheme NUL authority NUL path NUL, as they came */
-    size_t method, scheme, authority, path; /* offsets in it; NOT_GIVEN */
-    int status;                             /* to refuse the head with; 0: it is good */
-    bool is_begun;                          /* the call was */
-
-    struct buf in; /* of the request's body, what the upstream does not take yet */
-    size_t in_used;
-    bool in_ended, in_told;
-
-    struct buf out; /* of the answer's body */
-    size_t out_used;
-    struct buf out_trailers;
-    size_t out_trailer_count;
-    bool out_ended;
-    bool has_body; /* nghttp2 asks for it */
-    bool is_cut;   /* behind what is in `out` comes a reset */
-};
-#define NOT_GIVEN ((size_t)-1)
-
-struct conn_h2 {
-    struct egress_conn *conn;
-    nghttp2_session *session;
-    struct stream *streams;
-    size_t stream_count;
-    bool is_broken; /* out of memory: the connection ends */
-};
-
-static struct stream *stream_of(struct call *call)
-{
-    return (struct stream *)((char *)call - offsetof(struct stream, call));
-}
 
 static void stream_free(struct stream *stream)
 {
@@ -79,237 +36,6 @@ static void stream_free(struct stream *stream)
     free(stream);
 }
 
-/* ------------------------------------------------------------------------------ the answer */
-
-static nghttp2_nv line(const char *name, size_t name_len, const char *value, size_t value_len)
-{
-    nghttp2_nv nv = {.namelen = name_len, .valuelen = value_len, .flags = NGHTTP2_NV_FLAG_NONE};
-    memcpy(&nv.name, &name, sizeof(nv.name)); /* only read, though not const */
-    memcpy(&nv.value, &value, sizeof(nv.value));
-    return nv;
-}
-
-/* Names in lower case (RFC 9113, section 8.2.1), in `names`, which holds them. */
-static int lower_lines(struct buf *names, const struct http_field *fields, size_t count,
-                       nghttp2_nv *ret)
-{
-    size_t len = 1;
-    for (size_t i = 0; i < count; i++)
-        len += fields[i].name_len;
-    char *at = buf_reserve(names, len);
-    if (!at)
-        return -ENOMEM;
-    for (size_t i = 0; i < count; i++) {
-        const char *name = at;
-        for (size_t j = 0; j < fields[i].name_len; j++) {
-            char c = fields[i].name[j];
-            *at++ = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-        }
-        ret[i] = line(name, fields[i].name_len, fields[i].value, fields[i].value_len);
-    }
-    return 0;
-}
-
-static void ask_turn(struct stream *stream)
-{
-    conn_ask_turn(stream->h2->conn);
-}
-
-static int h2_interim(struct call *call, int status, const char *reason,
-                      const struct http_field *fields, size_t count)
-{
-    (void)reason;
-    struct stream *stream = stream_of(call);
-    cleanup_buf struct buf names = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
-    nghttp2_nv lines[LIMIT_HTTP_FIELDS + 1];
-    char text[16];
-    snprintf(text, sizeof(text), "%d", status);
-    lines[0] = line(":status", 7, text, strlen(text));
-    if (lower_lines(&names, fields, count, lines + 1) ||
-        nghttp2_submit_headers(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id, NULL, lines,
-                               count + 1, NULL))
-        return -EMSGSIZE;
-    ask_turn(stream);
-    return 0;
-}
-
-static int submit_trailers(struct stream *stream)
-{
-    struct http_field fields[LIMIT_HTTP_FIELDS];
-    nghttp2_nv lines[LIMIT_HTTP_FIELDS];
-    size_t count = http1_fields_split(&stream->out_trailers, fields);
-    for (size_t i = 0; i < count; i++)
-        lines[i] = line(fields[i].name, fields[i].name_len, fields[i].value, fields[i].value_len);
-    return nghttp2_submit_trailer(stream->h2->session, stream->id, lines, count);
-}
-
-static ssize_t on_read_answer(nghttp2_session *session, int32_t id, uint8_t *data, size_t len,
-                              uint32_t *flags, nghttp2_data_source *source, void *ctx)
-{
-    (void)session;
-    (void)id;
-    (void)ctx;
-    struct stream *stream = source->ptr;
-    size_t there = stream->out.len - stream->out_used;
-    size_t taken = there < len ? there : len;
-    if (taken)
-        memcpy(data, stream->out.data + stream->out_used, taken);
-    stream->out_used += taken;
-    if (stream->out_used == stream->out.len) {
-        if (stream->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
-            buf_free(&stream->out);
-        buf_clear(&stream->out);
-        stream->out_used = 0;
-    }
-    stream->touched_at = uv_now(stream->call.egress->loop);
-    if (stream->out.len - stream->out_used < conn_queue_max(stream->h2->conn) / 2)
-        call_resume(&stream->call);
-    if (stream->is_cut && taken == 0)
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* RST_STREAM, INTERNAL_ERROR */
-    bool is_end = stream->out_ended && stream->out.len == 0;
-    if (is_end)
-        *flags |= NGHTTP2_DATA_FLAG_EOF;
-    if (is_end && stream->out_trailer_count && submit_trailers(stream) == 0)
-        *flags |= NGHTTP2_DATA_FLAG_NO_END_STREAM;
-    return taken == 0 && !is_end ? NGHTTP2_ERR_DEFERRED : (ssize_t)taken;
-}
-
-static int submit_answer(struct stream *stream, int status, const struct http_field *fields,
-                         size_t count, bool has_body)
-{
-    cleanup_buf struct buf names = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
-    nghttp2_nv lines[LIMIT_HTTP_FIELDS + 2];
-    char text[16];
-    snprintf(text, sizeof(text), "%d", status);
-    lines[0] = line(":status", 7, text, strlen(text));
-    nghttp2_data_provider body = {.source.ptr = stream, .read_callback = on_read_answer};
-    if (lower_lines(&names, fields, count, lines + 1) ||
-        nghttp2_submit_response(stream->h2->session, stream->id, lines, count + 1,
-                                has_body ? &body : NULL))
-        return -EMSGSIZE;
-    stream->has_body = has_body;
-    ask_turn(stream);
-    return 0;
-}
-
-static int h2_head(struct call *call, int status, const char *reason,
-                   const struct http_field *fields, size_t count)
-{
-    (void)reason;
-    return submit_answer(stream_of(call), status, fields, count, !call->answer_is_empty);
-}
-
-static int h2_body(struct call *call, const char *data, size_t len)
-{
-    struct stream *stream = stream_of(call);
-    if (stream->out.len - stream->out_used >= conn_queue_max(stream->h2->conn))
-        return -EAGAIN;
-    buf_consume(&stream->out, stream->out_used);
-    stream->out_used = 0;
-    int result = buf_append(&stream->out, data, len);
-    nghttp2_session_resume_data(stream->h2->session, stream->id);
-    ask_turn(stream);
-    return result;
-}
-
-static int h2_trailers(struct call *call, const struct http_field *fields, size_t count)
-{
-    struct stream *stream = stream_of(call);
-    for (size_t i = 0; i < count; i++) {
-        char name[256];
-        if (fields[i].name_len > sizeof(name))
-            return -EMSGSIZE;
-        for (size_t j = 0; j < fields[i].name_len; j++) {
-            char c = fields[i].name[j];
-            name[j] = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-        }
-        if (http1_fields_append(&stream->out_trailers, name, fields[i].name_len, fields[i].value,
-                                fields[i].value_len))
-            return -EMSGSIZE;
-        stream->out_trailer_count++;
-    }
-    return 0;
-}
-
-/* The request's rest is not waited for: RFC 9113, section 8.1. */
-static void h2_complete(struct call *call)
-{
-    struct stream *stream = stream_of(call);
-    stream->out_ended = true;
-    nghttp2_session_resume_data(stream->h2->session, stream->id);
-    ask_turn(stream);
-}
-
-static void reset(struct stream *stream)
-{
-    nghttp2_submit_rst_stream(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id,
-                              NGHTTP2_INTERNAL_ERROR);
-    ask_turn(stream);
-}
-
-/* What came of the answer may still go; then comes the reset. */
-static void h2_cut(struct call *call)
-{
-    struct stream *stream = stream_of(call);
-    if (!stream->has_body) {
-        reset(stream);
-        return;
-    }
-    stream->is_cut = true;
-    nghttp2_session_resume_data(stream->h2->session, stream->id);
-    ask_turn(stream);
-}
-
-static void h2_refuse(struct call *call, const struct refusal *refusal)
-{
-    struct stream *stream = stream_of(call);
-    size_t len = strlen(refusal->text);
-    char length[32];
-    snprintf(length, sizeof(length), "%zu", len);
-    struct http_field fields[5] = {
-        {"content-type", 12, "text/plain; charset=utf-8", 25},
-        {"content-length", 14, length, strlen(length)},
-        {"x-paddock-reason", 16, refusal->text, len - 1},
-    };
-    size_t count = 3;
-    if (refusal->is_final)
-        fields[count++] = (struct http_field){"x-should-retry", 14, "false", 5};
-    if (refusal->status == 405)
-        fields[count++] = (struct http_field){"allow", 5, REFUSE_ALLOW, sizeof(REFUSE_ALLOW) - 1};
-    stream->out_ended = true;
-    if (!call->is_head && buf_append(&stream->out, refusal->text, len))
-        stream->h2->is_broken = true;
-    if (submit_answer(stream, refusal->status, fields, count, !call->is_head))
-        reset(stream);
-}
-
-static void stream_feed(struct stream *stream);
-
-static void h2_writable(struct call *call)
-{
-    struct stream *stream = stream_of(call);
-    stream->touched_at = uv_now(call->egress->loop);
-    stream_feed(stream);
-    ask_turn(stream);
-}
-
-static void h2_touched(struct call *call)
-{
-    stream_of(call)->touched_at = uv_now(call->egress->loop);
-}
-
-static const struct call_front h2_front = {
-    .interim = h2_interim,
-    .head = h2_head,
-    .body = h2_body,
-    .trailers = h2_trailers,
-    .complete = h2_complete,
-    .refuse = h2_refuse,
-    .cut = h2_cut,
-    .writable = h2_writable,
-    .touched = h2_touched,
-};
-
 /* ------------------------------------------------------------------------------ the request */
 
 static struct stream *stream_new(struct conn_h2 *h2, int32_t id)
@@ -329,7 +55,7 @@ static struct stream *stream_new(struct conn_h2 *h2, int32_t id)
     stream->method = stream->scheme = stream->authority = stream->path = NOT_GIVEN;
     stream->touched_at = uv_now(h2->conn->egress->loop);
     stream->call = h2->conn->call;
-    stream->call.front = &h2_front;
+    stream->call.front = &conn_h2_front;
     stream->next = h2->streams;
     if (stream->next)
         stream->next->previous = stream;
@@ -495,8 +221,7 @@ static void stream_begin(struct stream *stream, bool has_body)
     call_begin(&stream->call, &request);
 }
 
-/* Moves what waits of the body to the upstream, and gives the window back for it. */
-static void stream_feed(struct stream *stream)
+void conn_h2_feed_stream(struct stream *stream)
 {
     struct conn_h2 *h2 = stream->h2;
     while (stream->in_used < stream->in.len) {
@@ -534,7 +259,7 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     if (buf_append(&stream->in, data, len))
         return NGHTTP2_ERR_CALLBACK_FAILURE;
     stream->touched_at = uv_now(stream->call.egress->loop);
-    stream_feed(stream);
+    conn_h2_feed_stream(stream);
     return 0;
 }
 
@@ -555,7 +280,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     }
     if (is_end) {
         stream->in_ended = true;
-        stream_feed(stream);
+        conn_h2_feed_stream(stream);
     }
     return 0;
 }
@@ -685,7 +410,7 @@ int64_t conn_h2_on_deadline(struct egress_conn *conn)
             call_fail(&stream->call, 504, "no byte came or went for too long", "limit");
             stream->touched_at = now;
         } else { /* its answer is not taken, or its request never ends */
-            reset(stream);
+            conn_h2_reset(stream);
         }
     }
     return (int64_t)next;

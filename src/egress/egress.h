@@ -4,7 +4,8 @@
  * the policy and forwards through an upstream. Nothing a sandbox sends can end the process.
  *
  * Parts: process.c (messages, sandboxes, accept, policy and secrets), ca.c (CA, leaves), dns.c,
- * audit.c; conn.c and http1.c (one client connection), refuse.c (answers of our own), upstream*.c.
+ * audit.c; conn*.c (a client's connection), call*.c (a request), refuse.c (answers of our own);
+ * upstream.c and link*.c (the way out).
  */
 #pragma once
 

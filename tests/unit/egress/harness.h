@@ -1,5 +1,5 @@
 /* Egress between a client and an upstream, all on loopback: the real connections, policy, CA and
- * libcurl; only the sandbox table is a stand-in. */
+ * upstreams; only the sandbox table is a stand-in. */
 #pragma once
 
 #include <openssl/ssl.h>
