@@ -46,32 +46,24 @@ const char *cli_next_value(const struct cli *cli, enum cli_option_id id, size_t 
     return NULL;
 }
 
-enum cli_exit cli_refuse_group(const char *word, struct err *err)
+enum cli_exit cli_refuse_verb(const char *words, struct err *err)
 {
+    struct near near = {.word = words};
     char list[256] = "";
     for (size_t i = 0; i < cli_verb_count; i++) {
         size_t len = strlen(list);
-        if (!cli_verbs[i].is_hidden && is_first_word(cli_verbs[i].name, word))
+        if (cli_verbs[i].is_hidden)
+            continue;
+        near_consider(&near, cli_verbs[i].name);
+        if (is_first_word(cli_verbs[i].name, words))
             snprintf(list + len, sizeof(list) - len, "%s\"%s\"", len ? ", " : "",
                      cli_verbs[i].name);
     }
-    if (!list[0])
-        return cli_fail(err, CLI_USAGE, "no verb \"%s\": see `paddock --help`", word);
-    return cli_fail(err, CLI_USAGE, "\"%s\" needs a second word: %s", word, list);
-}
-
-static enum cli_exit refuse_verb(struct reader *reader, const char *word, const char *second)
-{
-    char whole[80];
-    snprintf(whole, sizeof(whole), "%s%s%s", word, second ? " " : "", second ? second : "");
-    struct near near = {.word = whole};
-    for (size_t i = 0; i < cli_verb_count; i++)
-        if (!cli_verbs[i].is_hidden)
-            near_consider(&near, cli_verbs[i].name);
+    if (list[0])
+        return cli_fail(err, CLI_USAGE, "\"%s\" needs a second word: %s", words, list);
     if (near.best)
-        return cli_fail(reader->err, CLI_USAGE, "no verb \"%s\": did you mean \"%s\"?", whole,
-                        near.best);
-    return cli_fail(reader->err, CLI_USAGE, "no verb \"%s\": see `paddock --help`", whole);
+        return cli_fail(err, CLI_USAGE, "no verb \"%s\": did you mean \"%s\"?", words, near.best);
+    return cli_fail(err, CLI_USAGE, "no verb \"%s\": see `paddock --help`", words);
 }
 
 /* Takes one word that is no option as the verb, or its first half. */
@@ -83,12 +75,12 @@ static enum cli_exit take_verb(struct reader *reader, const char *word)
         if (!second || second[0] == '-') {
             if (second && (strcmp(second, "--help") == 0 || strcmp(second, "-h") == 0))
                 return CLI_OK;
-            return cli_refuse_group(word, reader->err);
+            return cli_refuse_verb(word, reader->err);
         }
         reader->at++;
         snprintf(name, sizeof(name), "%s %s", word, second);
         reader->cli->verb = cli_verb_find(name);
-        return reader->cli->verb ? CLI_OK : refuse_verb(reader, word, second);
+        return reader->cli->verb ? CLI_OK : cli_refuse_verb(name, reader->err);
     }
     reader->cli->verb = cli_verb_find(word);
     if (reader->cli->verb)
@@ -100,7 +92,7 @@ static enum cli_exit take_verb(struct reader *reader, const char *word)
     for (size_t i = 0; i < cli_verb_count; i++)
         if (strchr(cli_verbs[i].name, ' '))
             near_consider(&near, cli_verbs[i].name);
-    return refuse_verb(reader, word, near.best ? second : NULL);
+    return cli_refuse_verb(near.best && second ? name : word, reader->err);
 }
 
 static enum cli_exit refuse_option(struct reader *reader, const char *word)

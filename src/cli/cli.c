@@ -41,7 +41,10 @@ static void print_error(const struct cli *cli, const char *message, enum cli_exi
         return;
     }
     struct buf line = BUF_INIT(8 * ERR_MESSAGE_MAX);
-    (void)cli_text_append(&line, message, strlen(message), false, ERR_MESSAGE_MAX);
+    size_t len = strlen(message);
+    while (len && message[len - 1] == '\n') /* of what a program printed */
+        len--;
+    (void)cli_text_append(&line, message, len, false, ERR_MESSAGE_MAX);
     fprintf(stderr, "paddock: %s\n", buf_text(&line));
     buf_free(&line);
 }

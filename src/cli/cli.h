@@ -37,8 +37,8 @@ int cli_main(int argc, char **argv);
 /* args.c. Options stand in front of the verb or behind it. CLI_OK, or CLI_USAGE with the reason and
  * the near name that may have been meant. */
 enum cli_exit cli_parse(int argc, char **argv, struct cli *ret, struct err *err);
-/* "image", or what is no verb at all: CLI_USAGE, with the verbs that begin so. */
-enum cli_exit cli_refuse_group(const char *word, struct err *err);
+/* Words that are no verb: CLI_USAGE, with the verbs that begin so ("image"), else the near one. */
+enum cli_exit cli_refuse_verb(const char *words, struct err *err);
 /* The verb of this name, or NULL. */
 const struct cli_verb *cli_verb_find(const char *name);
 

@@ -10,7 +10,7 @@ enum cli_exit cmd_help(struct cli *cli, struct err *err)
                  cli->arg_count > 1 ? cli->args[1] : "");
         verb = cli_verb_find(name);
         if (!verb)
-            return cli_refuse_group(name, err);
+            return cli_refuse_verb(name, err);
     }
     if (cli->values[OPTION_JSON])
         cli_help_print_json(stdout);

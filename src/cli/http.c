@@ -286,14 +286,19 @@ enum cli_exit cli_refused(const struct cli *cli, const struct cli_reply *reply, 
     const char *body = buf_text(&reply->body);
     const char *name = cli->verb->kind != CLI_KIND_TEXT && cli->arg_count ? cli->args[0] : NULL;
     if (reply->status == 401)
-        return cli_fail(err, CLI_FAILED, "the daemon wants a token it knows: set PADDOCK_TOKEN");
+        return cli_fail(err, CLI_FAILED,
+                        "the daemon wants a token it knows: set PADDOCK_TOKEN to one that "
+                        "`paddock token create` printed");
     if (reply->status == 500)
         return cli_fail(err, CLI_FAILED,
                         "%s%sthe daemon could not do it; the reason is in its log, in the newest "
                         "line with request=%s",
                         name ? name : "", name ? ": " : "", reply->request_id);
     char near[256];
-    if (reply->status == 404 && name && cli_suggest(cli, name, near, sizeof(near)))
+    /* 409 too: to the daemon a sandbox that is not there is one without a repository */
+    bool is_unknown =
+        reply->status == 404 || (reply->status == 409 && cli->verb->kind == CLI_KIND_SANDBOX);
+    if (is_unknown && name && cli_suggest(cli, name, near, sizeof(near)))
         return cli_fail(err, CLI_FAILED, "%s", near);
     if (reply->body.len)
         return cli_fail(err, CLI_FAILED, "%s%s%.*s", name ? name : "", name ? ": " : "",

@@ -52,6 +52,7 @@ def test_run_follows_and_tells_the_outcome(daemon):
 
 @pytest.mark.parametrize("state, status, says", [
     ({"state": "failed", "error": "claude exited with 3"}, 1, b"claude exited with 3"),
+    ({"state": "failed", "error": "sh exited with 3: oops\n"}, 1, b"sh exited with 3: oops\n"),
     ({"state": "lost"}, 3, b"lost"),
     ({"state": "failed", "error": EVIL}, 1, b"\\x1b]0;owned\\x07\\u202e"),
 ])
@@ -61,6 +62,7 @@ def test_run_exit_status_tells_how_it_ended(daemon, state, status, says):
     daemon.on("GET", TASK, (200, state))
     result = daemon.run("run", "a", "x")
     assert result.returncode == status and says in result.stderr and b"\x1b" not in result.stderr
+    assert not result.stderr.endswith(b"\n\n")
 
 
 def test_run_goes_on_after_the_daemon_was_restarted(daemon):
@@ -353,7 +355,8 @@ def test_no_permission(daemon, tmp_path):
 def test_token(daemon):
     daemon.on("GET", "/sandboxes", (401, "Unauthorized\n"))
     result = daemon.run("ls")
-    assert result.returncode == 1 and b"PADDOCK_TOKEN" in result.stderr
+    assert result.returncode == 1
+    assert b"set PADDOCK_TOKEN to one that `paddock token create` printed" in result.stderr
     daemon.run("ls", environment={"PADDOCK_TOKEN": "t0ken"})
     assert daemon.asked[1][3]["Authorization"] == "Bearer t0ken"
     assert "Authorization" not in daemon.asked[0][3]
@@ -362,6 +365,11 @@ def test_token(daemon):
 def test_mistakes_are_told(daemon):
     for arguments, says in ((("statsu", "a"), b'did you mean "status"?'),
                             (("run", "a", "b", "--detatch"), b'did you mean "--detach"?'),
+                            (("help", "statsu"), b'no verb "statsu": did you mean "status"?'),
+                            (("help", "imgae", "build"), b'did you mean "image build"?'),
+                            (("image", "biuld"), b'did you mean "image build"?'),
+                            (("image",), b'needs a second word: "image build", "image import"'),
+                            (("qqqq",), b'no verb "qqqq": see `paddock --help`'),
                             (("status", "A_B"), b"is not a name"), ((), b"paddock --help")):
         result = daemon.run(*arguments)
         assert result.returncode == 2 and says in result.stderr and result.stdout == b""
@@ -441,6 +449,14 @@ def test_a_mistyped_name_is_told_with_the_near_one(daemon):
         assert result.returncode in (1, 125) and says in result.stderr.decode(), result
     result = daemon.run("rm", "nothing-like-it", "zebar")
     assert b"nothing-like-it: Not found" in result.stderr and b'mean "zebra"?' in result.stderr
+    # a sandbox that is not there has no repository; one that is there is not mistyped
+    conflict = (409, "Clone a repository first\n")
+    for name, says in (("zebar", b'did you mean "zebra"?'), ("zebra", b"zebra: Clone a repository")):
+        daemon.on("POST", f"/sandboxes/{name}/task", conflict)
+        daemon.on("GET", f"/sandboxes/{name}/diff", conflict)
+        for arguments in (("run", name, "hello"), ("diff", name)):
+            result = daemon.run(*arguments)
+            assert result.returncode == 1 and says in result.stderr, result
     # the task of a sandbox that is not there is "none": it may be the next one's name
     daemon.on("GET", "/sandboxes/zebras/task", (200, {"state": "none"}))
     result = daemon.run("status", "zebras")
