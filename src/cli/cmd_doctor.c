@@ -183,8 +183,8 @@ enum cli_exit cmd_doctor(struct cli *cli, struct err *err)
     /* a configuration that is named tells where its daemon listens, unless --url does */
     if (cli->values[OPTION_CONFIG] && !cli->values[OPTION_URL])
         cli->values[OPTION_URL] = json_text(json_get(json, "url"));
-    cli_doctor_daemon(cli, json_text(json_get(json, "gateway")), json_text(json_get(json, "audit")),
-                      findings, &count);
+    cli_doctor_daemon(cli, json_text(json_get(json, "url")), json_text(json_get(json, "gateway")),
+                      json_text(json_get(json, "audit")), findings, &count);
     if (cli_is_interrupted())
         return CLI_INTERRUPTED;
     return tell(cli, findings, count);

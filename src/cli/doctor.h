@@ -10,13 +10,14 @@ struct cli_finding {
     char text[400], lost[200], cure[400];
 };
 
-/* doctor_daemon.c: whether a daemon answers, and whether the gateway at that URL (NULL: not known)
- * answers a sandbox of it and takes the token: a sandbox is made for one GET and removed, also when
- * this program is interrupted. What egress wrote into the audit (its path; NULL: not known) counts;
- * when that cannot be read, nobody but a program of the image says it, and no "ok" is given.
- * Appends at most two findings. Blocks, a minute at most. */
-void cli_doctor_daemon(const struct cli *cli, const char *gateway, const char *audit,
-                       struct cli_finding *findings, size_t *count);
+/* doctor_daemon.c: whether a daemon answers, and is the one whose configuration was judged, which
+ * listens at `judged` (a URL; NULL: not known); and whether the gateway at that URL (NULL: not
+ * known) answers a sandbox of it and takes the token: a sandbox is made for one GET and removed,
+ * also when this program is interrupted. What egress wrote into the audit (its path; NULL: not
+ * known) counts; when that cannot be read, nobody but a program of the image says it, and no "ok"
+ * is given. Appends at most two findings. Blocks, a minute at most. */
+void cli_doctor_daemon(const struct cli *cli, const char *judged, const char *gateway,
+                       const char *audit, struct cli_finding *findings, size_t *count);
 
 /* What came of the request. */
 struct cli_asked {

@@ -30,8 +30,23 @@ static struct cli_finding *add(struct cli_finding *findings, size_t *count, cons
     return finding;
 }
 
-/* Whether it answers; else why not is told. */
-static bool look_at_daemon(const struct cli *cli, struct cli_finding *ret)
+/* Whoever set PADDOCK_URL to one daemon's socket and names no configuration has another's judged.
+ */
+static void compare_sockets(const struct cli *cli, const char *judged, struct cli_finding *ret)
+{
+    const char *asked = cli->values[OPTION_URL] ? cli->values[OPTION_URL] : getenv("PADDOCK_URL");
+    bool is_socket = asked && strncmp(asked, "unix:", 5) == 0;
+    if (!is_socket || !judged || strncmp(judged, "unix:", 5) != 0 || strcmp(asked, judged) == 0)
+        return;
+    ret->level = "warn";
+    SAY(ret->text, "a daemon answers at %.150s, but what was judged above listens at %.150s", asked,
+        judged);
+    SAY(ret->lost, "settings, state and gateway above are not those of the daemon that answers");
+    SAY(ret->cure, "paddock doctor --config FILE, with the configuration of that daemon");
+}
+
+/* Whether it answers; else why not is told. `judged`: where the configuration's daemon listens. */
+static bool look_at_daemon(const struct cli *cli, const char *judged, struct cli_finding *ret)
 {
     struct err err = {0};
     cleanup_reply struct cli_reply reply = {0};
@@ -39,8 +54,10 @@ static bool look_at_daemon(const struct cli *cli, struct cli_finding *ret)
         .method = "GET", .path = "/healthz", .timeout_ms = ASK_TIMEOUT_MS};
     bool is_there = cli_ask(cli, &request, &reply, &err) == CLI_OK;
     SAY(ret->text, "%.390s", is_there ? "the daemon answers" : err.message);
-    if (is_there)
+    if (is_there) {
+        compare_sockets(cli, judged, ret);
         return true;
+    }
     ret->level = "warn";
     SAY(ret->lost, "no sandbox can be used; the gateway was not asked");
     SAY(ret->cure, "paddockd --config FILE, or set PADDOCK_URL and PADDOCK_TOKEN");
@@ -183,15 +200,15 @@ static void judge(const struct cli_asked *asked, bool is_witnessed, struct cli_f
     }
 }
 
-void cli_doctor_daemon(const struct cli *cli, const char *gateway, const char *audit,
-                       struct cli_finding *findings, size_t *count)
+void cli_doctor_daemon(const struct cli *cli, const char *judged, const char *gateway,
+                       const char *audit, struct cli_finding *findings, size_t *count)
 {
     unsigned tag = 0;
     char name[64];
     struct cli_asked asked = {0};
     struct cli_audit lines;
     struct err err = {0};
-    if (!look_at_daemon(cli, add(findings, count, "daemon", "ok")) || !gateway)
+    if (!look_at_daemon(cli, judged, add(findings, count, "daemon", "ok")) || !gateway)
         return;
     struct cli_finding *finding = add(findings, count, "gateway-answer", "ok");
     if (getrandom(&tag, sizeof(tag), 0) < 0)

@@ -42,6 +42,20 @@ def test_gateway_answers_and_takes_the_token(daemon, demo):
         assert findings[name]["level"] == "ok", findings[name]
 
 
+def test_a_daemon_of_another_configuration_is_told_from_the_judged_one(daemon, tmp_path):
+    """PADDOCK_URL names a daemon, and the machine's own configuration (here FILE) is another's."""
+    url = f"unix:{daemon.socket}"
+    found = doctor(daemon, "--url", url)[0]["daemon"]
+    assert (found["level"], found["text"]) == ("ok", "the daemon answers")
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"listen": [f"unix:{tmp_path}/other.sock"]}))
+    result = daemon.cli("doctor", "--config", path, "--url", url, "--json", check=False)
+    found = [one for one in json.loads(result.stdout)["findings"] if one["name"] == "daemon"][0]
+    assert found["level"] == "warn" and "--config FILE" in found["cure"], found
+    assert found["text"] == (f"a daemon answers at {url}, but what was judged above listens at "
+                             f"unix:{tmp_path}/other.sock")
+
+
 @pytest.fixture(scope="module")
 def other(make_daemon, tmp_path_factory):
     """Its token is not the gateway's."""
