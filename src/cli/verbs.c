@@ -147,7 +147,8 @@ const struct cli_verb cli_verbs[] = {
      .arguments = "NAME [--] PROGRAM [ARGUMENT...]",
      .summary = "run a program in a sandbox",
      .details = "Its output is printed when it ends (the last 1 MiB of each stream). The exit\n"
-                "status is the program's own, or 125 when it could not be run.",
+                "status is the program's own, or 125 when it could not be run. A sandbox of\n"
+                "this name is made when there is none; the clone is in /workspace/repo.",
      .min_args = 2,
      .max_args = CLI_ARGS_ANY,
      .literal_after = 2,
