@@ -77,6 +77,14 @@ def test_it_prints_the_diff_and_stop_ends_every_sandbox(quickstart):
     assert (quickstart.home / "state/sandboxes/agent-2/workspace/repo/NOTES.md").exists()
 
 
+def test_what_readme_has_one_type_is_installed(folder):
+    words = {line.split()[0] for line in next_commands(folder).splitlines() if line.startswith("    ")}
+    packages = harness.run(harness.ROOT / "tools/packages", "--all", "build", "run", "demo").stdout
+    assert "curl" in words
+    assert {word for word in words if "=" not in word} - {"paddock", "export"} <= set(
+        packages.decode().split())
+
+
 def test_packages_that_are_missing_are_told_as_a_command(folder):
     """To an ordinary user, who cannot install them."""
     there = folder / "common"
