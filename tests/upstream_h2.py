@@ -1,7 +1,6 @@
 """An upstream that speaks HTTP/2 alone (python3-h2), every frame of an answer under control."""
 import contextlib
 import queue
-import socket
 import ssl
 import threading
 
@@ -12,7 +11,7 @@ import h2.exceptions
 import h2.settings
 
 import harness
-from tls import make_certificates, server_context
+import upstream
 
 
 class Stream:
@@ -127,46 +126,22 @@ class Connection:
             self.streams[event.stream_id].body.put(None)
 
 
-class H2Upstream:
+class H2Upstream(upstream.Upstream):
     """`routes[path]` is called in a thread of its own with a Stream. Unknown paths get 200 and the
     path as body."""
 
     def __init__(self, namespace, folder, name="h2", hosts=("h2.test",), settings=None):
-        self.ca, leaf = make_certificates(str(folder), hosts, name)
-        self.context = server_context(leaf)
-        self.context.set_alpn_protocols(["h2"])
         self.settings = settings
-        self.routes = {}
-        self.requests = []
-        self.connections = []
+        self.links = []  # a Connection each
+        super().__init__(namespace, folder, name, hosts)
+        self.context.set_alpn_protocols(["h2"])
 
-        def listen():
-            return socket.create_server(("127.0.0.1", 0), backlog=256)
-        self.listener = harness.in_namespace(namespace.fd, listen)
-        self.port = self.listener.getsockname()[1]
-        threading.Thread(target=self.accept, daemon=True).start()
-
-    def rule(self, host, ca_name, **more):
-        return {"name": f"rule-{host}", "host": host, "upstream": f"127.0.0.1:{self.port}",
-                "upstream_ca": ca_name, **more}
-
-    def close(self):
-        self.listener.close()
-
-    def accept(self):
-        while True:
-            try:
-                sock, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self.serve, args=(sock,), daemon=True).start()
-
-    def serve(self, plain):
+    def connection(self, plain):
         with contextlib.suppress(OSError, ssl.SSLError):
             with self.context.wrap_socket(plain, server_side=True) as sock:
                 assert sock.selected_alpn_protocol() == "h2"
                 connection = Connection(self, sock)
-                self.connections.append(connection)
+                self.links.append(connection)
                 connection.run()
 
     def take(self, stream):

@@ -39,7 +39,6 @@ void call_open(struct call *call, const char *method)
         .front = call->front,
         .sni = call->sni,
         .is_tls = call->is_tls,
-        .protocol = call->protocol,
         .path = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES),
         .query = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES),
         .is_head = strcmp(method, "HEAD") == 0,

@@ -58,7 +58,6 @@ struct call {
     const struct call_front *front;
     const char *sni; /* NULL: none, or no TLS */
     bool is_tls;
-    const char *protocol; /* of the client, for the audit */
 
     struct egress_exchange *exchange; /* NULL: not started, or over */
     struct policy *policy;            /* by which it was judged */
@@ -89,7 +88,7 @@ struct call {
     uint64_t bytes_out, bytes_in;
 };
 
-/* Clears the call for a request that begins now; egress, sandbox, front, sni, is_tls and protocol
+/* Clears the call for a request that begins now; egress, sandbox, front, sni and is_tls
  * stay. */
 void call_open(struct call *call, const char *method);
 /* Judges the request, and forwards it or refuses it. */

@@ -37,16 +37,11 @@ static void on_handle_closed(uv_handle_t *handle)
     free(conn);
 }
 
-static size_t large(const struct buf *buf)
-{
-    return buf->capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES ? buf->capacity : 0;
-}
-
 static void count_bytes(struct egress_conn *conn)
 {
     size_t bytes = 0;
     if (conn->phase != CONN_CLOSED)
-        bytes = large(&conn->in) + large(&conn->out);
+        bytes = egress_large(&conn->in) + egress_large(&conn->out);
     if (conn->call.exchange)
         bytes += egress_exchange_large_bytes(conn->call.exchange);
     if (conn->h2)

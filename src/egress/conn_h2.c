@@ -192,7 +192,6 @@ static void stream_begin(struct stream *stream, bool has_body)
     size_t count = stream->lines.len ? http1_fields_split(&stream->lines, fields) : 0;
     stream->is_begun = true;
     call_open(&stream->call, http_is_token(method, strlen(method)) ? method : "");
-    stream->call.protocol = "h2";
     if (!is_well_formed(stream, method, path))
         return;
     if (join_cookies(&cookies, fields, &count)) {
@@ -381,16 +380,12 @@ bool conn_h2_fill(struct egress_conn *conn)
     return nghttp2_session_want_read(h2->session) || nghttp2_session_want_write(h2->session);
 }
 
-static size_t large(const struct buf *buf)
-{
-    return buf->capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES ? buf->capacity : 0;
-}
-
 size_t conn_h2_large_bytes(const struct egress_conn *conn)
 {
     size_t bytes = 0;
     for (const struct stream *stream = conn->h2->streams; stream; stream = stream->next) {
-        bytes += large(&stream->in) + large(&stream->out) + large(&stream->lines);
+        bytes +=
+            egress_large(&stream->in) + egress_large(&stream->out) + egress_large(&stream->lines);
         if (stream->call.exchange)
             bytes += egress_exchange_large_bytes(stream->call.exchange);
     }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "egress/conn_h2.h"
+#include "egress/h2_lines.h"
 #include "util/cleanup.h"
 
 static struct stream *stream_of(struct call *call)
@@ -10,32 +11,18 @@ static struct stream *stream_of(struct call *call)
     return (struct stream *)((char *)call - offsetof(struct stream, call));
 }
 
-static nghttp2_nv line(const char *name, size_t name_len, const char *value, size_t value_len)
+/* The fields as lines; `copy` holds their texts, whose names change. */
+static int lines_of(struct buf *copy, const struct http_field *fields, size_t count,
+                    nghttp2_nv *ret)
 {
-    nghttp2_nv nv = {.namelen = name_len, .valuelen = value_len, .flags = NGHTTP2_NV_FLAG_NONE};
-    memcpy(&nv.name, &name, sizeof(nv.name)); /* only read, though not const */
-    memcpy(&nv.value, &value, sizeof(nv.value));
-    return nv;
-}
-
-/* Names in lower case (RFC 9113, section 8.2.1), in `names`, which holds them. */
-static int lower_lines(struct buf *names, const struct http_field *fields, size_t count,
-                       nghttp2_nv *ret)
-{
-    size_t len = 1;
+    struct http_field own[LIMIT_HTTP_FIELDS];
     for (size_t i = 0; i < count; i++)
-        len += fields[i].name_len;
-    char *at = buf_reserve(names, len);
-    if (!at)
-        return -ENOMEM;
-    for (size_t i = 0; i < count; i++) {
-        const char *name = at;
-        for (size_t j = 0; j < fields[i].name_len; j++) {
-            char c = fields[i].name[j];
-            *at++ = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-        }
-        ret[i] = line(name, fields[i].name_len, fields[i].value, fields[i].value_len);
-    }
+        if (http1_fields_append(copy, fields[i].name, fields[i].name_len, fields[i].value,
+                                fields[i].value_len))
+            return -EMSGSIZE;
+    size_t kept = count ? http1_fields_split(copy, own) : 0;
+    for (size_t i = 0; i < kept; i++)
+        ret[i] = h2_line_of(&own[i]);
     return 0;
 }
 
@@ -49,12 +36,12 @@ static int h2_interim(struct call *call, int status, const char *reason,
 {
     (void)reason;
     struct stream *stream = stream_of(call);
-    cleanup_buf struct buf names = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
+    cleanup_buf struct buf copy = BUF_INIT(2 * LIMIT_EGRESS_ANSWER_HEAD_BYTES);
     nghttp2_nv lines[LIMIT_HTTP_FIELDS + 1];
     char text[16];
     snprintf(text, sizeof(text), "%d", status);
-    lines[0] = line(":status", 7, text, strlen(text));
-    if (lower_lines(&names, fields, count, lines + 1) ||
+    lines[0] = h2_line(":status", text);
+    if (lines_of(&copy, fields, count, lines + 1) ||
         nghttp2_submit_headers(stream->h2->session, NGHTTP2_FLAG_NONE, stream->id, NULL, lines,
                                count + 1, NULL))
         return -EMSGSIZE;
@@ -68,7 +55,7 @@ static int submit_trailers(struct stream *stream)
     nghttp2_nv lines[LIMIT_HTTP_FIELDS];
     size_t count = http1_fields_split(&stream->out_trailers, fields);
     for (size_t i = 0; i < count; i++)
-        lines[i] = line(fields[i].name, fields[i].name_len, fields[i].value, fields[i].value_len);
+        lines[i] = h2_line_of(&fields[i]);
     return nghttp2_submit_trailer(stream->h2->session, stream->id, lines, count);
 }
 
@@ -106,13 +93,13 @@ static ssize_t on_read_answer(nghttp2_session *session, int32_t id, uint8_t *dat
 static int submit_answer(struct stream *stream, int status, const struct http_field *fields,
                          size_t count, bool has_body)
 {
-    cleanup_buf struct buf names = BUF_INIT(LIMIT_EGRESS_ANSWER_HEAD_BYTES);
+    cleanup_buf struct buf copy = BUF_INIT(2 * LIMIT_EGRESS_ANSWER_HEAD_BYTES);
     nghttp2_nv lines[LIMIT_HTTP_FIELDS + 2];
     char text[16];
     snprintf(text, sizeof(text), "%d", status);
-    lines[0] = line(":status", 7, text, strlen(text));
+    lines[0] = h2_line(":status", text);
     nghttp2_data_provider body = {.source.ptr = stream, .read_callback = on_read_answer};
-    if (lower_lines(&names, fields, count, lines + 1) ||
+    if (lines_of(&copy, fields, count, lines + 1) ||
         nghttp2_submit_response(stream->h2->session, stream->id, lines, count + 1,
                                 has_body ? &body : NULL))
         return -EMSGSIZE;
@@ -145,15 +132,8 @@ static int h2_trailers(struct call *call, const struct http_field *fields, size_
 {
     struct stream *stream = stream_of(call);
     for (size_t i = 0; i < count; i++) {
-        char name[256];
-        if (fields[i].name_len > sizeof(name))
-            return -EMSGSIZE;
-        for (size_t j = 0; j < fields[i].name_len; j++) {
-            char c = fields[i].name[j];
-            name[j] = (char)(c >= 'A' && c <= 'Z' ? c | 0x20 : c);
-        }
-        if (http1_fields_append(&stream->out_trailers, name, fields[i].name_len, fields[i].value,
-                                fields[i].value_len))
+        if (http1_fields_append(&stream->out_trailers, fields[i].name, fields[i].name_len,
+                                fields[i].value, fields[i].value_len))
             return -EMSGSIZE;
         stream->out_trailer_count++;
     }

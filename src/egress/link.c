@@ -97,11 +97,10 @@ void link_set_idle(struct link *link, bool is_idle)
         return;
     link->is_idle = is_idle;
     upstreams->idle_links += is_idle ? 1 : (size_t)-1;
-    if (upstreams->idle_links > POOL_LINKS) {
-        link->is_doomed = true;
-        link_ask_turn(link);
-    }
-    link->deadline = is_idle ? uv_now(upstreams->loop) + LIMIT_EGRESS_POOL_IDLE_MS : 0;
+    /* One too many goes with the next sweep, unless somebody takes it before: a link that was just
+     * opened for somebody must never be refused to them. */
+    uint64_t keep_ms = upstreams->idle_links > POOL_LINKS ? 0 : LIMIT_EGRESS_POOL_IDLE_MS;
+    link->deadline = is_idle ? uv_now(upstreams->loop) + keep_ms : 0;
 }
 
 /* ------------------------------------------------------------------------------ bytes */

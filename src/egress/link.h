@@ -47,7 +47,6 @@ struct egress_upstreams {
     uv_loop_t *loop;
     struct turn_queue *turns;
     uv_timer_t sweep;
-    bool is_closed;
     struct trust *system;
     char proxy_host[256]; /* "": none */
     uint16_t proxy_port;
@@ -161,7 +160,6 @@ struct egress_exchange {
 
     bool was_refused; /* by the upstream, before it looked at the request */
     bool answer_began;
-    bool answer_has_head;
     bool is_paused;
 
     /* HTTP/2 */

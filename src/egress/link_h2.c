@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "egress/h2_lines.h"
 #include "egress/link.h"
 #include "util/cleanup.h"
 
@@ -139,7 +140,6 @@ static void take_head(struct egress_exchange *exchange)
     if (exchange->status == 0)
         return; /* trailers: told at the end */
     exchange->answer_began = true;
-    exchange->answer_has_head = exchange->status >= 200;
     size_t count = exchange->line_count ? http1_fields_split(&exchange->lines, fields) : 0;
     exchange->events->head(exchange->ctx, exchange->status, "", fields, count);
     if (exchange->is_cancelled)
@@ -200,36 +200,13 @@ static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t co
 
 /* ------------------------------------------------------------------------------ the request */
 
-static nghttp2_nv line(const char *name, size_t name_len, const char *value, size_t value_len)
-{
-    nghttp2_nv nv = {.namelen = name_len, .valuelen = value_len, .flags = NGHTTP2_NV_FLAG_NONE};
-    memcpy(&nv.name, &name, sizeof(nv.name)); /* only read, though not const */
-    memcpy(&nv.value, &value, sizeof(nv.value));
-    return nv;
-}
-
-static nghttp2_nv line_of_text(const char *name, const char *value)
-{
-    return line(name, strlen(name), value, strlen(value));
-}
-
-/* In lower case (RFC 9113, section 8.2.1); the bytes are the exchange's own. */
-static nghttp2_nv line_of(const struct http_field *field)
-{
-    nghttp2_nv nv = line(field->name, field->name_len, field->value, field->value_len);
-    for (size_t i = 0; i < nv.namelen; i++)
-        if (nv.name[i] >= 'A' && nv.name[i] <= 'Z')
-            nv.name[i] |= 0x20;
-    return nv;
-}
-
 static int submit_trailers(struct egress_exchange *exchange)
 {
     struct http_field fields[LIMIT_HTTP_FIELDS];
     nghttp2_nv lines[LIMIT_HTTP_FIELDS];
     size_t count = http1_fields_split(&exchange->trailers, fields);
     for (size_t i = 0; i < count; i++)
-        lines[i] = line_of(&fields[i]);
+        lines[i] = h2_line_of(&fields[i]);
     return nghttp2_submit_trailer(exchange->link->session, exchange->stream, lines, count);
 }
 
@@ -270,20 +247,20 @@ static int submit_lines(struct egress_exchange *exchange)
     char length[32];
     snprintf(authority, sizeof(authority), origin->port == 443 ? "%s" : "%s:%u", origin->host,
              origin->port);
-    lines[count++] = line_of_text(":method", exchange->method);
-    lines[count++] = line_of_text(":scheme", "https");
-    lines[count++] = line_of_text(":authority", authority);
-    lines[count++] = line_of_text(":path", exchange->target);
+    lines[count++] = h2_line(":method", exchange->method);
+    lines[count++] = h2_line(":scheme", "https");
+    lines[count++] = h2_line(":authority", authority);
+    lines[count++] = h2_line(":path", exchange->target);
     for (size_t i = 0; i < exchange->header_count; i++)
-        lines[count++] = line_of(&exchange->headers[i]);
+        lines[count++] = h2_line_of(&exchange->headers[i]);
     if (exchange->body == EGRESS_BODY_LENGTH) {
         snprintf(length, sizeof(length), "%llu", (unsigned long long)exchange->body_length);
-        lines[count++] = line_of_text("content-length", length);
+        lines[count++] = h2_line("content-length", length);
     }
     if (exchange->expects_continue)
-        lines[count++] = line_of_text("expect", "100-continue");
+        lines[count++] = h2_line("expect", "100-continue");
     if (exchange->takes_trailers)
-        lines[count++] = line_of_text("te", "trailers");
+        lines[count++] = h2_line("te", "trailers");
     nghttp2_data_provider body = {.read_callback = on_read_body};
     bool has_body = exchange->body != EGRESS_BODY_NONE;
     return nghttp2_submit_request(exchange->link->session, NULL, lines, count,

@@ -419,16 +419,12 @@ bool egress_exchange_is_framed(const struct egress_exchange *exchange)
     return exchange->link && exchange->link->protocol == &link_h2;
 }
 
-static size_t large(const struct buf *buf)
-{
-    return buf->capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES ? buf->capacity : 0;
-}
-
 size_t egress_exchange_large_bytes(const struct egress_exchange *exchange)
 {
-    size_t bytes = large(&exchange->out) + large(&exchange->in) + large(&exchange->lines);
+    size_t bytes =
+        egress_large(&exchange->out) + egress_large(&exchange->in) + egress_large(&exchange->lines);
     if (exchange->link && exchange->link->exchange == exchange)
-        bytes += large(&exchange->link->in) + large(&exchange->link->out);
+        bytes += egress_large(&exchange->link->in) + egress_large(&exchange->link->out);
     return bytes;
 }
 

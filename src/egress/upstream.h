@@ -17,6 +17,12 @@
 
 struct egress_exchange;
 
+/* What a buffer counts for its sandbox: nothing as long as it is a connection's own. */
+static inline size_t egress_large(const struct buf *buf)
+{
+    return buf->capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES ? buf->capacity : 0;
+}
+
 enum egress_body { EGRESS_BODY_NONE, EGRESS_BODY_LENGTH, EGRESS_BODY_CHUNKED };
 
 /* All pointers are copied before egress_upstream_start returns. */

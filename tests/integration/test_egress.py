@@ -379,3 +379,25 @@ def test_other_upgrades_are_refused(box, server, more):
     before = len(server.requests)
     assert ask(box, get("/other-upgrade", more=more))[0] in (400, 501)
     assert len(server.requests) == before
+
+
+def test_a_full_pool_of_idle_upstream_connections_keeps_nobody_out(box, server):
+    """More are idle than are kept: a request to another host gets its connection all the same."""
+    many = 260
+    gate = threading.Barrier(many, timeout=harness.patient(60))
+
+    def wait(_server, sock, _request):
+        gate.wait()  # all are under way, each on a connection of its own
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        return "keep"
+    server.routes["/gate"] = wait
+    second = box.daemon.sandbox("box-2")
+    assert second.exec("/bin/true")["exitCode"] == 0
+    socks = [(box, second)[number % 2].connect_tls("u.test") for number in range(many)]
+    for sock in socks:
+        sock.sendall(get("/gate"))
+    assert all(u.read_answer(sock)[2] == b"ok" for sock in socks)
+    assert ask(second, get("/beside", host="other.test"), host="other.test")[0] == 200
+    for sock in socks:
+        sock.close()
+    second.remove()

@@ -60,7 +60,7 @@ def test_section_8_3_a_request_is_sent_as_judged(box, server):
 
 
 def test_section_5_many_requests_share_a_connection(box, server):
-    before = len(server.connections)
+    before = len(server.links)
     gate = threading.Barrier(20, timeout=harness.patient(30))
 
     def route(stream):
@@ -77,7 +77,7 @@ def test_section_5_many_requests_share_a_connection(box, server):
     for thread in threads:
         thread.join()
     assert [r[0] for r in results] == [200] * 20 and {r[2] for r in results} == {b"together"}
-    assert len(server.connections) - before <= 1
+    assert len(server.links) - before <= 1
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
@@ -172,10 +172,10 @@ def test_section_6_8_after_goaway_another_connection_is_made(box, server):
         stream.answer(200, b"last")
     server.routes["/goaway"] = route
     ask(box, head_of("/one"))
-    before = len(server.connections)
+    before = len(server.links)
     assert ask(box, head_of("/goaway"))[::2] == (200, b"last")
     assert ask(box, head_of("/after"))[::2] == (200, b"/after")
-    assert len(server.connections) == before + 1
+    assert len(server.links) == before + 1
 
 
 def test_section_6_4_a_reset_before_the_answer_is_502(box, server):

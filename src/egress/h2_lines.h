@@ -1,0 +1,12 @@
+/* Header lines for nghttp2, of either leg. */
+#pragma once
+
+#include <nghttp2/nghttp2.h>
+
+#include "http/head.h"
+
+/* Points to the texts, which nghttp2 copies when the line is submitted. */
+nghttp2_nv h2_line(const char *name, const char *value);
+/* As h2_line; the name's letters are made small where they lie (RFC 9113, section 8.2.1), so that
+ * its bytes must be the caller's own. */
+nghttp2_nv h2_line_of(const struct http_field *field);
