@@ -17,7 +17,7 @@ from harness import SH_AGENT, VARS, fresh_sandbox  # noqa: E402
 def pytest_configure(config):
     assert os.geteuid() == 0, "these tests run as root"
     assert (harness.BIN / "paddockd").exists(), f"build first: no paddockd in {harness.BIN}"
-    config.addinivalue_line("markers", "slow: takes minutes, so tools/vm-test leaves it out")
+    config.addinivalue_line("markers", "slow: takes minutes; only tools/check slow runs it")
     config.addinivalue_line("markers", "portable: of what is the same on every kernel, so tools/vm-test "
                             "leaves it out")
     config.addinivalue_line("markers", "registries: asks how this machine reaches its registries, or "

@@ -590,7 +590,6 @@ def test_a_fifo_in_the_git_folder_is_refused_at_once(cloned):
         path.write_bytes(saved)
 
 
-@pytest.mark.slow
 def test_diffs_while_the_agent_commits(cloned):
     """No torn answer: each holds one of the states that were, and git finds no lock of ours."""
     stop = threading.Event()
@@ -810,7 +809,6 @@ class Agent:
             os.utime(path)
 
 
-@pytest.mark.slow
 def test_random_edits(cloned, tmp_path):
     print(f"seed {SEED}, {EDITS} edits")
     rng = random.Random(SEED)

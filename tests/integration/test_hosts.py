@@ -91,7 +91,7 @@ def test_f7_a_closed_port_is_always_refused(box):
         os.close(network)
 
 
-@pytest.mark.slow
+@pytest.mark.portable
 def test_f7_thirty_thousand_connections_to_one_name(box):
     """Each connection is closed by the client, so that its port waits in TIME-WAIT."""
     import os

@@ -13,6 +13,7 @@ import harness
 import upstream as u
 import upstream_h2
 
+pytestmark = pytest.mark.portable
 SECRET = "the-secret-of-h2-clients"
 
 

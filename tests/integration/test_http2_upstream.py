@@ -10,6 +10,8 @@ import harness
 import upstream as u
 import upstream_h2
 
+pytestmark = pytest.mark.portable
+
 
 @pytest.fixture(scope="module")
 def server(namespace, folder):

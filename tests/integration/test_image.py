@@ -228,7 +228,6 @@ def version_of(modules, package):
     return json.loads((modules / package / "package.json").read_text())["version"]
 
 
-@pytest.mark.slow
 @pytest.mark.registries
 def test_npm_packages_are_added_to_those_that_are_there(builder):
     """And nothing that the image below says of where they come from counts."""
