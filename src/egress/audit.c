@@ -57,6 +57,63 @@ static void audit_pair_text(struct json_writer *writer, const char *key, const c
         json_write_bytes(writer, buf_text(&clean), clean.len);
 }
 
+/* How much of a query is written: names of parameters in use are short, and few. */
+#define QUERY_BYTES 1024
+#define QUERY_NAME_BYTES 64
+
+/* "NAME=…" of NAME=VALUE, "…" of what has no name that is one: it may be a value itself. */
+static int audit_append_parameter(struct buf *ret, const char *text, size_t len)
+{
+    static const char name[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-[]";
+    size_t name_len = strspn(text, name);
+    bool is_named =
+        name_len > 0 && name_len <= QUERY_NAME_BYTES && name_len < len && text[name_len] == '=';
+    return buf_appendf(ret, "%.*s…", is_named ? (int)name_len + 1 : 0, text);
+}
+
+/* The path, and of the query which parameters there are. */
+static void audit_pair_target(struct json_writer *writer, const char *path, const char *query)
+{
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_AUDIT_TEXT_BYTES + QUERY_BYTES + 1);
+    size_t path_len = path ? strnlen(path, LIMIT_AUDIT_TEXT_BYTES) : 0;
+    const char *separator = "?";
+    int result = path_len ? buf_append(&text, path, path_len) : 0;
+    while (!result && query && *query) {
+        size_t len = strcspn(query, "&");
+        bool is_last = text.len > path_len + QUERY_BYTES - 2 * QUERY_NAME_BYTES;
+        result = buf_append_string(&text, separator);
+        if (!result)
+            result = audit_append_parameter(&text, query, is_last ? 0 : len);
+        query += is_last ? strlen(query) : len + (query[len] == '&');
+        separator = "&";
+    }
+    json_write_key(writer, "path");
+    cleanup_buf struct buf clean = BUF_INIT(3 * text.max);
+    if (result || utf8_append_lossy(&clean, buf_text(&text), text.len) < 0)
+        json_write_null(writer);
+    else
+        json_write_bytes(writer, buf_text(&clean), clean.len);
+}
+
+static void audit_pair_positive(struct json_writer *writer, const char *key, int64_t number)
+{
+    json_write_key(writer, key);
+    if (number > 0)
+        json_write_integer(writer, number);
+    else
+        json_write_null(writer);
+}
+
+static void audit_pair_secrets(struct json_writer *writer, const struct egress_audit_entry *entry)
+{
+    json_write_key(writer, "secrets");
+    json_write_array_begin(writer);
+    for (size_t i = 0; i < entry->secret_count; i++)
+        json_write_string(writer, entry->secrets[i]);
+    json_write_array_end(writer);
+}
+
 static void audit_pair_time(struct json_writer *writer, int64_t unix_ms)
 {
     time_t seconds = (time_t)(unix_ms / 1000);
@@ -77,18 +134,25 @@ static int audit_format(const struct egress_audit_entry *entry, struct buf *line
     audit_pair_time(writer, entry->started_ms);
     audit_pair_text(writer, "sandbox", entry->sandbox);
     audit_pair_text(writer, "boot_id", entry->boot_id);
+    audit_pair_positive(writer, "task", entry->task);
     audit_pair_text(writer, "rule", entry->rule);
     audit_pair_text(writer, "decision", entry->decision);
     audit_pair_text(writer, "reason", entry->reason);
     audit_pair_text(writer, "method", entry->method);
     audit_pair_text(writer, "host", entry->host);
-    audit_pair_text(writer, "path", entry->path);
+    audit_pair_positive(writer, "port", entry->port);
+    audit_pair_target(writer, entry->path, entry->query);
+    audit_pair_text(writer, "protocol", entry->protocol);
+    audit_pair_text(writer, "tls", entry->tls);
+    audit_pair_text(writer, "upstream_protocol", entry->upstream_protocol);
+    audit_pair_text(writer, "upstream_tls", entry->upstream_tls);
     json_write_pair_integer(writer, "status", entry->status);
     json_write_pair_integer(writer, "bytes_out", (int64_t)entry->bytes_out);
     json_write_pair_integer(writer, "bytes_in", (int64_t)entry->bytes_in);
     json_write_pair_integer(writer, "first_byte_ms", entry->first_byte_ms);
     json_write_pair_integer(writer, "duration_ms", entry->duration_ms);
     audit_pair_text(writer, "ended_by", entry->ended_by);
+    audit_pair_secrets(writer, entry);
     json_write_object_end(writer);
     return json_writer_end(writer);
 }

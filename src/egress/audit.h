@@ -2,26 +2,36 @@
  * start. */
 #pragma once
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include "util/err.h"
+#include "util/limits.h"
 
 struct egress_audit;
 
+/* Texts: NULL is written as null. */
 struct egress_audit_entry {
     int64_t started_ms; /* Unix time */
     const char *sandbox;
     const char *boot_id;
+    int64_t task;         /* of the sandbox, from 1 on; 0: none ran when the request began */
     const char *rule;     /* NULL: none */
     const char *decision; /* "allowed", "denied", "refused", "inactive", "error" */
     const char *reason;   /* "" when allowed and whole */
     const char *method;
     const char *host;
-    const char *path;             /* without the query: its values are not logged */
-    int status;                   /* as sent to the sandbox; 0: none was */
-    uint64_t bytes_out, bytes_in; /* body bytes to and from the upstream */
+    uint16_t port;                            /* 0: not known, the host was none */
+    const char *path;                         /* without the query */
+    const char *query;                        /* as it came: its values are not written */
+    const char *protocol, *upstream_protocol; /* "h2", "http/1.1"; NULL: none was spoken */
+    const char *tls, *upstream_tls;           /* "TLSv1.3"; NULL: none */
+    int status;                               /* as sent to the sandbox; 0: none was */
+    uint64_t bytes_out, bytes_in;             /* body bytes to and from the upstream */
     int64_t first_byte_ms, duration_ms;
-    const char *ended_by; /* "client", "upstream", "policy", "limit" */
+    const char *ended_by;                          /* "client", "upstream", "policy", "limit" */
+    const char *secrets[LIMIT_EGRESS_SET_HEADERS]; /* names of those that went along */
+    size_t secret_count;
 };
 
 int egress_audit_open(int fd, struct egress_audit **ret, struct err *err); /* takes the fd */

@@ -39,6 +39,9 @@ void call_open(struct call *call, const char *method)
         .front = call->front,
         .sni = call->sni,
         .is_tls = call->is_tls,
+        .protocol = call->protocol,
+        .tls = call->tls,
+        .task = egress_sandbox_meter(call->sandbox)->task,
         .path = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES),
         .query = BUF_INIT(LIMIT_EGRESS_HEAD_BYTES),
         .is_head = strcmp(method, "HEAD") == 0,
@@ -320,6 +323,7 @@ static void forward(struct call *call, const struct call_request *request)
         result = start_exchange(call, request, &list, &err);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         secret_free(&values[i]);
+    call->was_sent = !result;
     if (!result)
         return;
     struct refusal refusal;

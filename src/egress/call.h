@@ -58,6 +58,8 @@ struct call {
     const struct call_front *front;
     const char *sni; /* NULL: none, or no TLS */
     bool is_tls;
+    const char *protocol; /* of the client: "h2" or "http/1.1" */
+    const char *tls;      /* its version, as SSL_get_version; NULL: none */
 
     struct egress_exchange *exchange; /* NULL: not started, or over */
     struct policy *policy;            /* by which it was judged */
@@ -70,6 +72,7 @@ struct call {
     bool is_upgrade;      /* to WebSocket */
     bool ends_connection; /* what the client sent is no request that others may follow */
 
+    bool was_sent; /* to the upstream, with the rule's secrets */
     bool head_sent;
     bool is_over;            /* its audit line is written */
     bool is_paused;          /* the upstream waits for room in the front's queue */
@@ -80,16 +83,18 @@ struct call {
     char method[HTTP1_METHOD_MAX];
     char host[POLICY_HOST_MAX];
     uint16_t port;
-    struct buf path, query; /* canonical */
-    int64_t started_ms;     /* Unix time */
-    uint64_t started_at;    /* the loop's clock */
+    struct buf path, query;                       /* canonical */
+    const char *upstream_protocol, *upstream_tls; /* as the client's; NULL: no answer came */
+    int64_t task;                                 /* of the sandbox when it began; 0: none */
+    int64_t started_ms;                           /* Unix time */
+    uint64_t started_at;                          /* the loop's clock */
     uint64_t first_byte_at;
     int status;
     uint64_t bytes_out, bytes_in;
 };
 
-/* Clears the call for a request that begins now; egress, sandbox, front, sni and is_tls
- * stay. */
+/* Clears the call for a request that begins now; egress, sandbox, front and what
+ * the connection is stay. */
 void call_open(struct call *call, const char *method);
 /* Judges the request, and forwards it or refuses it. */
 void call_begin(struct call *call, const struct call_request *request);

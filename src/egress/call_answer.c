@@ -4,37 +4,8 @@
  */
 #include <string.h>
 
-#include "egress/audit.h"
 #include "egress/call_internal.h"
 #include "util/cleanup.h"
-
-void call_audit(struct call *call, const char *decision, const char *reason, const char *ended_by)
-{
-    int64_t now = (int64_t)uv_now(call->egress->loop);
-    int64_t started = (int64_t)call->started_at;
-    if (call->is_over)
-        return;
-    call->is_over = true;
-    struct egress_audit_entry entry = {
-        .started_ms = call->started_ms,
-        .sandbox = egress_sandbox_name(call->sandbox),
-        .boot_id = egress_sandbox_boot_id(call->sandbox),
-        .rule = call->rule ? policy_rule_name(call->rule) : NULL,
-        .decision = decision,
-        .reason = reason,
-        .method = call->method,
-        .host = call->host,
-        .path = buf_text(&call->path),
-        .status = call->status,
-        .bytes_out = call->bytes_out,
-        .bytes_in = call->bytes_in,
-        .first_byte_ms =
-            call->first_byte_at ? (int64_t)call->first_byte_at - started : now - started,
-        .duration_ms = now - started,
-        .ended_by = ended_by,
-    };
-    egress_audit_write(call->egress->audit, &entry);
-}
 
 static void answer_ourselves(struct call *call, const struct refusal *refusal)
 {
@@ -142,6 +113,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
     struct err err;
     int result = 0;
     size_t kept_count = filter(call, fields, count, kept);
+    call_note_upstream(call);
     reason = holds_secret(call, reason, strlen(reason)) ? "" : reason;
     if (status == 101) { /* only where it was asked for (link_h1.c) */
         result = call->front->tunnel(call, reason, kept, kept_count);

@@ -294,6 +294,7 @@ static bool begin(struct egress_conn *conn)
     const unsigned char *name = NULL;
     unsigned len = 0;
     conn->call.sni = egress_ca_sni(conn->ssl);
+    conn->call.tls = SSL_get_version(conn->ssl);
     SSL_get0_alpn_selected(conn->ssl, &name, &len);
     if (len != 2 || memcmp(name, "h2", 2) != 0) {
         begin_head(conn);
@@ -445,8 +446,11 @@ void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, in
         return;
     }
     conn->sandbox = egress_sandbox_ref(sandbox);
-    conn->call = (struct call){
-        .egress = egress, .sandbox = sandbox, .front = &conn_h1_front, .is_tls = is_tls};
+    conn->call = (struct call){.egress = egress,
+                               .sandbox = sandbox,
+                               .front = &conn_h1_front,
+                               .is_tls = is_tls,
+                               .protocol = "http/1.1"};
     egress_sandbox_add_conn(sandbox, conn);
     if (is_tls) {
         conn->phase = CONN_HANDSHAKE;

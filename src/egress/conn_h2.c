@@ -56,6 +56,7 @@ static struct stream *stream_new(struct conn_h2 *h2, int32_t id)
     stream->touched_at = uv_now(h2->conn->egress->loop);
     stream->call = h2->conn->call;
     stream->call.front = &conn_h2_front;
+    stream->call.protocol = "h2";
     stream->next = h2->streams;
     if (stream->next)
         stream->next->previous = stream;

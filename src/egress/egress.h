@@ -14,6 +14,7 @@
 #include <stdint.h>
 #include <uv.h>
 
+#include "egress/meter.h"
 #include "policy/policy.h"
 #include "util/err.h"
 #include "util/limits.h"
@@ -30,6 +31,7 @@ struct egress_sandbox *egress_sandbox_ref(struct egress_sandbox *sandbox);
 void egress_sandbox_unref(struct egress_sandbox *sandbox);
 const char *egress_sandbox_name(const struct egress_sandbox *sandbox);
 const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox);
+struct egress_meter *egress_sandbox_meter(struct egress_sandbox *sandbox);
 /* The policy of the folder that the sandbox is under from its next request on; "": the main one. */
 void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name);
 

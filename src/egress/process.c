@@ -1,8 +1,9 @@
 /*
  * The process: messages of the supervisor (its only peer in ipc/) and the table of attached
  * sandboxes. Runs in paddock-egress, confined, one thread. Hears EGRESS_START once and first, then
- * POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY, SANDBOX_DETACH. When
- * the supervisor is gone, so is this process: its sandboxes' listeners live on in their inits.
+ * POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY, SANDBOX_TASK,
+ * SANDBOX_DETACH. When the supervisor is gone, so is this process: its sandboxes' listeners live on
+ * in their inits.
  */
 #include "egress/process.h"
 
@@ -158,6 +159,14 @@ static int process_attach(struct process *process, struct ipc_message *message, 
     return 0;
 }
 
+static void process_set_task(const struct process *process, const struct ipc_message *message)
+{
+    const struct msg_sandbox_task *body = IPC_BODY(message, msg_sandbox_task);
+    size_t index = process_find(process, IPC_TEXT(body->name));
+    if (index < process->sandbox_count)
+        egress_sandbox_meter(process->sandboxes[index])->task = body->task;
+}
+
 static void process_set_policy(const struct process *process, const struct ipc_message *message)
 {
     const struct msg_sandbox_attach *body = IPC_BODY(message, msg_sandbox_attach);
@@ -195,6 +204,8 @@ static int process_dispatch(struct process *process, struct ipc_message *message
         return process_attach(process, message, err);
     if (type == IPC_SANDBOX_POLICY)
         process_set_policy(process, message);
+    else if (type == IPC_SANDBOX_TASK)
+        process_set_task(process, message);
     else
         process_detach(process, message);
     return 0;

@@ -26,6 +26,7 @@ struct egress_sandbox {
     char name[MSG_NAME];
     char boot_id[MSG_BOOT_ID];
     char policy[MSG_NAME]; /* "": the main one */
+    struct egress_meter meter;
     struct sandbox_port ports[2];
     struct egress_dns *dns;
     bool is_detached;
@@ -57,6 +58,11 @@ const char *egress_sandbox_name(const struct egress_sandbox *sandbox)
 const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox)
 {
     return sandbox->boot_id;
+}
+
+struct egress_meter *egress_sandbox_meter(struct egress_sandbox *sandbox)
+{
+    return &sandbox->meter;
 }
 
 void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name)

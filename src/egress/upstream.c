@@ -419,6 +419,18 @@ bool egress_exchange_is_framed(const struct egress_exchange *exchange)
     return exchange->link && exchange->link->protocol == &link_h2;
 }
 
+const char *egress_exchange_protocol(const struct egress_exchange *exchange)
+{
+    if (!exchange->link)
+        return NULL;
+    return exchange->link->protocol == &link_h2 ? "h2" : "http/1.1";
+}
+
+const char *egress_exchange_tls(const struct egress_exchange *exchange)
+{
+    return exchange->link && exchange->link->ssl ? SSL_get_version(exchange->link->ssl) : NULL;
+}
+
 size_t egress_exchange_large_bytes(const struct egress_exchange *exchange)
 {
     size_t bytes =

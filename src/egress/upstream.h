@@ -95,6 +95,9 @@ void egress_exchange_write_end(struct egress_exchange *exchange, const struct ht
 /* True when the upstream's protocol itself tells an answer's end (HTTP/2): it then needs neither
  * Content-Length nor chunks. From the answer's head on. */
 bool egress_exchange_is_framed(const struct egress_exchange *exchange);
+/* "h2" or "http/1.1", and its version of TLS as SSL_get_version; NULL: there is no connection. */
+const char *egress_exchange_protocol(const struct egress_exchange *exchange);
+const char *egress_exchange_tls(const struct egress_exchange *exchange);
 /* Its buffers that are larger than LIMIT_EGRESS_OWN_BUFFER_BYTES. */
 size_t egress_exchange_large_bytes(const struct egress_exchange *exchange);
 void egress_exchange_resume(struct egress_exchange *exchange); /* after body returned false */

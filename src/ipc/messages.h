@@ -181,6 +181,11 @@ struct msg_sandbox_attach {
     char policy[MSG_NAME]; /* of the folder, without ".json"; "": the one of POLICY_LOAD */
 };
 
+struct msg_sandbox_task {
+    char name[MSG_NAME];
+    int64_t task; /* its number in the sandbox, from 1 on; 0: none runs */
+};
+
 struct msg_init_state {
     char boot_id[MSG_BOOT_ID];
     int32_t task;        /* enum task_state: NONE, RUNNING or ENDED */

@@ -420,6 +420,17 @@ void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
     egress_name(sandbox, &body);
     channel_send(supervisor->egress.channel, IPC_SANDBOX_ATTACH, 0, &body, sandbox->listeners,
                  SANDBOX_LISTENERS);
+    egress_tell_task(supervisor, sandbox);
+}
+
+void egress_tell_task(struct supervisor *supervisor, const struct sandbox *sandbox)
+{
+    if (!sandbox->has_listeners)
+        return;
+    bool is_running = sandbox->meta.task == TASK_RUNNING;
+    struct msg_sandbox_task body = {.task = is_running ? sandbox->meta.task_count : 0};
+    IPC_SET_TEXT(body.name, sandbox->meta.name);
+    channel_send(supervisor->egress.channel, IPC_SANDBOX_TASK, 0, &body, NULL, 0);
 }
 
 void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox)

@@ -44,6 +44,7 @@ int meta_encode(const struct meta *meta, struct buf *ret, struct err *err)
     json_write_pair_bool(writer, "cloned", meta->is_cloned);
     json_write_pair_bool(writer, "cloning", meta->is_cloning);
     json_write_pair_string(writer, "task", meta_tasks[meta->task]);
+    json_write_pair_integer(writer, "task_count", meta->task_count);
     settings_write(writer, &meta->settings, true);
     if (meta->lease.pid)
         meta_write_lease(writer, &meta->lease);
@@ -111,6 +112,7 @@ int meta_parse(const char *name, const char *text, size_t len, struct meta *ret,
     struct meta meta = {.created_ms = json_integer(json_get(json, "created_ms")),
                         .stopped_ms = json_integer(json_get(json, "stopped_ms")),
                         .latest_ms = json_integer(json_get(json, "latest_ms")),
+                        .task_count = json_integer(json_get(json, "task_count")),
                         .was_started = schema == 1 || json_bool(json_get(json, "started")),
                         .is_cloned = json_bool(json_get(json, "cloned")),
                         .is_cloning = json_bool(json_get(json, "cloning"))};

@@ -37,6 +37,7 @@ struct meta {
     bool is_cloned;       /* the clone and its base.git are there */
     bool is_cloning;      /* git ran, or runs, but base.git was not made yet */
     enum task_state task; /* as last told by init */
+    int64_t task_count;   /* of tasks that were started in it: the number of the last one */
     struct meta_lease lease;
     struct settings settings;
 };

@@ -154,6 +154,8 @@ void egress_load_policy(struct supervisor *supervisor);
 void egress_reload(struct supervisor *supervisor, struct reply reply);
 /* The sandbox is under its policy from its next request on. */
 void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox);
+/* Which task's the requests are that begin from now on; nothing while it is not attached. */
+void egress_tell_task(struct supervisor *supervisor, const struct sandbox *sandbox);
 /* Hands the listeners over; nothing when egress has no answer yet about its first policy, with
  * which it gets those of all. */
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox);

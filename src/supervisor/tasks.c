@@ -134,11 +134,13 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
     }
     result = tasks_clear_files(sandbox, &err);
     sandbox->meta.task = TASK_RUNNING;
+    sandbox->meta.task_count++;
     if (result == 0)
         result = meta_write(sandbox->folder_fd, &sandbox->meta, &err);
     if (result == 0) {
         sandbox->task_number = sandbox->next_number++;
         sandbox->task_reply = op->reply;
+        egress_tell_task(supervisor, sandbox);
         result = tasks_send(sandbox, spec, op->fd, &err);
     }
     if (result == 0) {
@@ -150,6 +152,7 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
     reply_failure(supervisor, op->reply, result, err.message);
     sandbox->task_number = 0;
     sandbox->meta.task = before == TASK_ENDED ? TASK_LOST : before;
+    egress_tell_task(supervisor, sandbox);
     table_save(sandbox);
 }
 
@@ -189,6 +192,7 @@ bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message)
     reply_status(sandbox->supervisor, sandbox->task_reply, IPC_STATUS_UNAVAILABLE,
                  "The agent %s cannot be started: %s", sandbox->meta.agent, why);
     sandbox->meta.task = TASK_NONE;
+    egress_tell_task(sandbox->supervisor, sandbox);
     table_save(sandbox);
     tasks_answer_waiters(sandbox);
     table_pump(sandbox);
@@ -271,6 +275,7 @@ static void tasks_set_state(struct sandbox *sandbox, enum task_state state)
 {
     struct counters *counters = &sandbox->supervisor->counters;
     sandbox->meta.task = state;
+    egress_tell_task(sandbox->supervisor, sandbox);
     *(state == TASK_ENDED ? &counters->tasks_ended : &counters->tasks_lost) += 1;
     table_save(sandbox);
     table_touch(sandbox);

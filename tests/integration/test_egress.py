@@ -1,4 +1,5 @@
 """The proxy's framing and streaming (CASES A), from inside a sandbox to a server of the test."""
+import json
 import re
 import socket
 import ssl
@@ -288,6 +289,10 @@ def test_the_audit_has_a_line_for_each_request(box):
         return text if "/audited" in text and "denied.test" in text else None
     text = harness.wait_for(lines, 10, "audit lines")
     assert "hidden" not in text and '"box"' in text
+    line = next(json.loads(line) for line in text.splitlines() if "/audited" in line)
+    assert line["path"] == "/audited?key=…" and line["port"] == 443 and line["task"] is None, line
+    assert (line["protocol"], line["upstream_protocol"]) == ("http/1.1", "http/1.1"), line
+    assert (line["tls"], line["upstream_tls"], line["secrets"]) == ("TLSv1.3", "TLSv1.3", []), line
 
 
 def upgrade(path, more="Sec-WebSocket-Protocol: chat, other\r\nSec-WebSocket-Extensions: x-ext\r\n"):

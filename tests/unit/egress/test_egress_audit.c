@@ -35,28 +35,83 @@ static void test_a_request_is_one_line_with_every_field(void)
     struct egress_audit_entry entry = {.started_ms = 1796169600123,
                                        .sandbox = "agent-1",
                                        .boot_id = "b",
+                                       .task = 3,
                                        .rule = "github",
                                        .decision = "allowed",
                                        .reason = "",
                                        .method = "GET",
                                        .host = "github.com",
+                                       .port = 443,
                                        .path = "/a/b",
+                                       .query = "x=hidden&y[]=1",
+                                       .protocol = "h2",
+                                       .upstream_protocol = "http/1.1",
+                                       .tls = "TLSv1.3",
                                        .status = 200,
                                        .bytes_out = 1,
                                        .bytes_in = 1ULL << 40,
                                        .first_byte_ms = 5,
                                        .duration_ms = 9,
-                                       .ended_by = "upstream"};
+                                       .ended_by = "upstream",
+                                       .secrets = {"ONE", "TWO"},
+                                       .secret_count = 2};
     egress_audit_write(audit, &entry);
     cleanup_buf struct buf text = BUF_INIT(LIMIT_AUDIT_LINE_BYTES);
     written(fd, &text);
     assert(strcmp(text.data,
                   "{\"time\":\"2026-12-02T00:00:00.123Z\",\"sandbox\":\"agent-1\",\"boot_id\":"
-                  "\"b\",\"rule\":\"github\",\"decision\":\"allowed\",\"reason\":\"\",\"method\":"
-                  "\"GET\",\"host\":\"github.com\",\"path\":\"/a/b\",\"status\":200,\"bytes_out\":"
+                  "\"b\",\"task\":3,\"rule\":\"github\",\"decision\":\"allowed\",\"reason\":\"\","
+                  "\"method\":"
+                  "\"GET\",\"host\":\"github.com\",\"port\":443,\"path\":\"/a/b?x=…&y[]=…\","
+                  "\"protocol\":\"h2\",\"tls\":\"TLSv1.3\",\"upstream_protocol\":\"http/1.1\","
+                  "\"upstream_tls\":null,\"status\":200,\"bytes_out\":"
                   "1,\"bytes_in\":1099511627776,\"first_byte_ms\":5,\"duration_ms\":9,"
-                  "\"ended_by\":\"upstream\"}\n") == 0);
+                  "\"ended_by\":\"upstream\",\"secrets\":[\"ONE\",\"TWO\"]}\n") == 0);
     egress_audit_close(audit);
+}
+
+/* What a line has of this query. */
+static void path_of(const char *query, char *ret, size_t size)
+{
+    cleanup_fd int fd = -1;
+    struct egress_audit *audit = open_audit(&fd);
+    struct egress_audit_entry entry = {.path = "/", .query = query};
+    egress_audit_write(audit, &entry);
+    cleanup_buf struct buf text = BUF_INIT(LIMIT_AUDIT_LINE_BYTES);
+    written(fd, &text);
+    cleanup_json struct json *json = NULL;
+    assert(json_parse(text.data, text.len, JSON_STRICT, &json, NULL) == 0);
+    snprintf(ret, size, "%s", json_text(json_get(json, "path")));
+    egress_audit_close(audit);
+}
+
+static void test_no_value_of_a_query_is_written(void)
+{
+    static const char *const queries[][2] = {
+        {"", "/"},
+        {"a=1&b=2", "/?a=…&b=…"},
+        {"tok3n", "/?…"},
+        {"=tok3n", "/?…"},
+        {"a=&tok3n&", "/?a=…&…"},
+        {"a%20b=tok3n", "/?…"},
+        {"a=b=tok3n", "/?a=…"},
+        {"a=1&name\"=tok3n", "/?a=…&…"},
+    };
+    char path[4096];
+    for (size_t i = 0; i < ARRAY_LEN(queries); i++) {
+        path_of(queries[i][0], path, sizeof(path));
+        assert(strcmp(path, queries[i][1]) == 0);
+    }
+    /* a query of any length leaves a line that is one */
+    static char query[60000];
+    for (size_t i = 0; i + 3 < sizeof(query); i += 3)
+        memcpy(query + i, "n=&", 3);
+    path_of(query, path, sizeof(path));
+    assert(strlen(path) < 1200 && strcmp(path + strlen(path) - 9, "n=…&…") == 0);
+    memset(query, 'n', sizeof(query) - 1);
+    query[sizeof(query) - 2] = '=';
+    path_of(query, path, sizeof(path));
+    assert(strcmp(path, "/?…") == 0);
 }
 
 static void test_no_request_can_forge_or_break_a_line(void)
@@ -101,6 +156,7 @@ static void test_a_full_disk_is_no_end(void)
 int main(void)
 {
     test_a_request_is_one_line_with_every_field();
+    test_no_value_of_a_query_is_written();
     test_no_request_can_forge_or_break_a_line();
     test_a_full_disk_is_no_end();
     return 0;
