@@ -120,7 +120,8 @@ static enum cli_exit check(struct source *source, const char *path, struct err *
     enum cli_exit status = read_config(source, err);
     if (status != CLI_OK)
         return status;
-    struct policy_env env = {source, variable, secret_lack, file};
+    struct policy_env env = {
+        .ctx = source, .variable = variable, .secret_lack = secret_lack, .file = file};
     struct policy *policy = NULL;
     if (policy_parse(path, buf_text(&text), text.len, &env, &policy, err) < 0)
         return CLI_FAILED;

@@ -162,6 +162,12 @@ static bool is_allowed(struct call *call)
     call->rule = verdict.rule;
     if (verdict.decision == POLICY_ALLOWED && !call->is_tls)
         verdict.decision = POLICY_PLAIN_HTTP; /* no rule may open plain HTTP */
+    if (verdict.decision == POLICY_ALLOWED && verdict.rule &&
+        policy_rule_judges_push(verdict.rule, &asked)) {
+        verdict.decision = POLICY_DENIED_GIT; /* its body is not judged here */
+        snprintf(verdict.reason, sizeof(verdict.reason),
+                 "a push bound to branches or tags cannot be judged yet");
+    }
     if (verdict.decision == POLICY_ALLOWED && verdict.rule)
         return true;
     refuse_by_verdict(&verdict, call->host, &refusal);

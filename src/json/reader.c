@@ -124,9 +124,20 @@ static int on_boolean(void *ctx, int boolean)
     return value != NULL;
 }
 
+/* How long the number is that ends where the parser stands. */
+static size_t number_length(const struct reader *reader)
+{
+    size_t end = yajl_get_bytes_consumed(reader->handle);
+    size_t start = end;
+    while (start > 0 && reader->data[start - 1] &&
+           strchr("0123456789+-.eE", reader->data[start - 1]))
+        start--;
+    return end - start;
+}
+
 static int on_integer(void *ctx, long long integer)
 {
-    struct json *value = reader_add(ctx, JSON_INTEGER, 1);
+    struct json *value = reader_add(ctx, JSON_INTEGER, number_length(ctx));
     if (value)
         value->integer = integer;
     return value != NULL;
@@ -134,7 +145,7 @@ static int on_integer(void *ctx, long long integer)
 
 static int on_double(void *ctx, double real)
 {
-    struct json *value = reader_add(ctx, JSON_REAL, 1);
+    struct json *value = reader_add(ctx, JSON_REAL, number_length(ctx));
     if (value)
         value->real = real;
     return value != NULL;

@@ -5,8 +5,6 @@
 #include "policy/internal.h"
 #include "util/hex.h"
 
-#define HTTPS_PORT 443
-
 static bool host_matches(const struct policy_rule *rule, const char *host)
 {
     if (!rule->host)
@@ -79,22 +77,38 @@ static bool path_matches(const struct policy_rule *rule, const char *path)
     return !path_hides_dots(path);
 }
 
+/* The place is the rule's: host, port, and TLS or not. */
+static bool rule_is_near(const struct policy_rule *rule, const struct policy_request *request)
+{
+    return rule->plain_http == !request->is_tls && rule->port == request->port &&
+           host_matches(rule, request->host);
+}
+
 static bool rule_matches(const struct policy_rule *rule, const struct policy_request *request)
 {
-    return request->port == HTTPS_PORT && host_matches(rule, request->host) &&
-           method_matches(rule, request->method) && path_matches(rule, request->path);
+    return rule_is_near(rule, request) && method_matches(rule, request->method) &&
+           path_matches(rule, request->path);
+}
+
+/* No rule matched. Over plain HTTP the text is the same for every host, unless some rule opens this
+ * one, for other requests. */
+static void deny(const struct policy *policy, const struct policy_request *request,
+                 struct policy_verdict *ret)
+{
+    bool is_open = request->is_tls;
+    for (size_t i = 0; i < policy->count && !is_open; i++)
+        is_open = rule_is_near(&policy->rules[i], request);
+    ret->decision = is_open ? POLICY_DENIED : POLICY_PLAIN_HTTP;
+    snprintf(ret->reason, sizeof(ret->reason),
+             is_open ? "%.253s is not reachable from this sandbox"
+                     : "%.253s is reachable only over HTTPS",
+             request->host);
 }
 
 void policy_decide(const struct policy *policy, const struct policy_request *request,
                    struct policy_verdict *ret)
 {
     *ret = (struct policy_verdict){.decision = POLICY_DENIED};
-    if (!request->is_tls) {
-        ret->decision = POLICY_PLAIN_HTTP;
-        snprintf(ret->reason, sizeof(ret->reason), "%.253s is reachable only over HTTPS",
-                 request->host);
-        return;
-    }
     for (size_t i = 0; i < policy->count; i++) {
         const struct policy_rule *rule = &policy->rules[i];
         if (!rule_matches(rule, request))
@@ -111,6 +125,5 @@ void policy_decide(const struct policy *policy, const struct policy_request *req
         }
         return;
     }
-    snprintf(ret->reason, sizeof(ret->reason), "%.253s is not reachable from this sandbox",
-             request->host);
+    deny(policy, request, ret);
 }

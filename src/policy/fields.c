@@ -1,7 +1,5 @@
-/* The keys of a rule, one reader each, and the table of them. Pure: files beside the policy come
- * through policy_env. */
-#include <arpa/inet.h>
-#include <stdio.h>
+/* The keys of a rule, one reader each, and the table of them; those of "git" and of the upstream
+ * are in fields_git.c and fields_upstream.c. Pure. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,7 +54,7 @@ static int host_set(struct policy_parser *parser, struct policy_rule *rule,
         return policy_refuse(
             parser, value, "\"*\" stands only for whole labels in front, as in \"*.example.org\"");
     if (strchr(name, ':') && !strchr(name, '['))
-        return policy_refuse(parser, value, "a host has no port here: rules are for port 443");
+        return policy_refuse(parser, value, "a host has no port: it stands in the rule's \"port\"");
     if (policy_canonical_host(name, strlen(name), 443, host + 1, &port, &inner) < 0)
         return policy_refuse(parser, value, "%s", inner.message);
     if (rule->is_wildcard && is_registry(host + 1))
@@ -75,8 +73,7 @@ static int read_host(struct policy_parser *parser, struct policy_rule *rule,
     return text ? host_set(parser, rule, value, text) : 0;
 }
 
-/* Reads an array of strings, each given to `check`, which refuses or returns 0. */
-static int read_strings(struct policy_parser *parser, const struct json *list,
+int policy_read_strings(struct policy_parser *parser, const struct json *list,
                         int (*check)(struct policy_parser *parser, const struct json *value,
                                      char *text),
                         struct policy_strings *ret)
@@ -101,6 +98,26 @@ static int read_strings(struct policy_parser *parser, const struct json *list,
     return 0;
 }
 
+static int read_port(struct policy_parser *parser, struct policy_rule *rule,
+                     const struct json *value)
+{
+    int64_t port = json_integer(value);
+    if (port < 1 || port > UINT16_MAX)
+        return policy_refuse(parser, value, "\"port\" is a number from 1 to %d", UINT16_MAX);
+    if (port == 53)
+        return policy_refuse(parser, value, "port 53 is that of DNS, which egress answers itself");
+    rule->port = (uint16_t)port;
+    return 0;
+}
+
+static int read_plain_http(struct policy_parser *parser, struct policy_rule *rule,
+                           const struct json *value)
+{
+    (void)parser;
+    rule->plain_http = json_bool(value);
+    return 0;
+}
+
 static int check_method(struct policy_parser *parser, const struct json *value, char *text)
 {
     for (const char *c = text; *c; c++)
@@ -114,7 +131,7 @@ static int check_method(struct policy_parser *parser, const struct json *value, 
 static int read_methods(struct policy_parser *parser, struct policy_rule *rule,
                         const struct json *value)
 {
-    return read_strings(parser, value, check_method, &rule->methods);
+    return policy_read_strings(parser, value, check_method, &rule->methods);
 }
 
 static int path_set(struct policy_parser *parser, struct policy_rule *rule,
@@ -144,59 +161,6 @@ static int read_path(struct policy_parser *parser, struct policy_rule *rule,
     return text ? path_set(parser, rule, value, text) : 0;
 }
 
-static int check_repository(struct policy_parser *parser, const struct json *value, char *text)
-{
-    if (policy_git_pattern_is_valid(text))
-        return 0;
-    return policy_refuse(parser, value,
-                         "\"%s\" is not OWNER/REPOSITORY (\"*\" may stand in either), as in "
-                         "\"acme/*\"",
-                         text);
-}
-
-static int read_git_fetch(struct policy_parser *parser, struct policy_rule *rule,
-                          const struct json *value)
-{
-    (void)parser;
-    rule->git.fetch = json_bool(value);
-    return 0;
-}
-
-static int read_git_push(struct policy_parser *parser, struct policy_rule *rule,
-                         const struct json *value)
-{
-    (void)parser;
-    rule->git.push = json_bool(value);
-    return 0;
-}
-
-static int read_git_lfs(struct policy_parser *parser, struct policy_rule *rule,
-                        const struct json *value)
-{
-    (void)parser;
-    rule->git.lfs = json_bool(value);
-    return 0;
-}
-
-static int read_git_repositories(struct policy_parser *parser, struct policy_rule *rule,
-                                 const struct json *value)
-{
-    return read_strings(parser, value, check_repository, &rule->git.repositories);
-}
-
-static int read_git(struct policy_parser *parser, struct policy_rule *rule,
-                    const struct json *value)
-{
-    static const struct policy_key keys[] = {
-        {"fetch", JSON_BOOL, read_git_fetch},
-        {"push", JSON_BOOL, read_git_push},
-        {"lfs", JSON_BOOL, read_git_lfs},
-        {"repositories", JSON_ARRAY, read_git_repositories},
-    };
-    rule->has_git = true;
-    return policy_read_object(parser, value, keys, ARRAY_LEN(keys), rule);
-}
-
 /* Puts a header's name in lower case. Framing and routing are egress's own. */
 static int check_header_name(struct policy_parser *parser, const struct json *value, char *name)
 {
@@ -218,7 +182,7 @@ static int check_header_name(struct policy_parser *parser, const struct json *va
 static int read_headers_remove(struct policy_parser *parser, struct policy_rule *rule,
                                const struct json *value)
 {
-    return read_strings(parser, value, check_header_name, &rule->remove);
+    return policy_read_strings(parser, value, check_header_name, &rule->remove);
 }
 
 static int read_headers_set(struct policy_parser *parser, struct policy_rule *rule,
@@ -256,100 +220,45 @@ static int read_headers(struct policy_parser *parser, struct policy_rule *rule,
     return policy_read_object(parser, value, keys, ARRAY_LEN(keys), rule);
 }
 
-/* Splits "HOST:PORT" or "[V6]:PORT"; the host may be an address. The port may be absent only when
- * default_port is not 0. */
-static bool upstream_split(const char *text, uint16_t default_port, char host[POLICY_HOST_MAX],
-                           uint16_t *ret_port)
-{
-    bool is_v6 = text[0] == '[';
-    const char *end = is_v6 ? strchr(text, ']') : text + strcspn(text, ":");
-    const char *start = is_v6 ? text + 1 : text;
-    if (!end || end == start || end - start >= POLICY_HOST_MAX)
-        return false;
-    memcpy(host, start, (size_t)(end - start));
-    host[end - start] = '\0';
-    end += is_v6;
-    unsigned char address[sizeof(struct in6_addr)];
-    bool is_v4 = !is_v6 && inet_pton(AF_INET, host, address) == 1;
-    if (is_v6 && inet_pton(AF_INET6, host, address) != 1)
-        return false;
-    if (*end ? *end != ':' : !default_port)
-        return false;
-    /* a stand-in name lets the reader of names check the port that follows an address */
-    char name[POLICY_HOST_MAX + 8];
-    int len = snprintf(name, sizeof(name), "%s%.7s", is_v6 || is_v4 ? "a" : host, end);
-    char canonical[POLICY_HOST_MAX];
-    if (policy_canonical_host(name, (size_t)len, default_port, canonical, ret_port, NULL) < 0 ||
-        strlen(end) > strlen(":65535"))
-        return false;
-    if (!is_v6 && !is_v4)
-        memcpy(host, canonical, sizeof(canonical));
-    return true;
-}
-
-static int read_upstream(struct policy_parser *parser, struct policy_rule *rule,
-                         const struct json *value)
-{
-    static const char https[] = "https://";
-    cleanup_free char *text = NULL;
-    if (policy_expand_text(parser, value, &text) < 0)
-        return -EINVAL;
-    if (!text)
-        return 0;
-    bool has_scheme = strncmp(text, https, strlen(https)) == 0;
-    if (!has_scheme && strstr(text, "://"))
-        return policy_refuse(parser, value, "an upstream is reached over HTTPS only");
-    char host[POLICY_HOST_MAX] = "";
-    if (!upstream_split(has_scheme ? text + strlen(https) : text, has_scheme ? 443 : 0, host,
-                        &rule->upstream_port))
-        return policy_refuse(parser, value,
-                             "\"%.200s\" is neither HOST:PORT nor https://HOST[:PORT]", text);
-    rule->upstream = strdup(host);
-    return rule->upstream ? 0 : policy_refuse(parser, value, "out of memory");
-}
-
-static int read_upstream_ca(struct policy_parser *parser, struct policy_rule *rule,
-                            const struct json *value)
-{
-    cleanup_free char *name = NULL;
-    cleanup_buf struct buf pem = BUF_INIT(LIMIT_CONFIG_BYTES);
-    if (policy_expand_text(parser, value, &name) < 0)
-        return -EINVAL;
-    if (!name)
-        return 0;
-    size_t len = strlen(name);
-    if (strchr(name, '/') || name[0] == '.' || len < 5 || strcmp(name + len - 4, ".pem") != 0)
-        return policy_refuse(parser, value,
-                             "upstream_ca is the name of a *.pem file beside the policy");
-    int result = parser->env->file(parser->env->ctx, name, &pem);
-    if (result < 0)
-        return policy_refuse(parser, value, "%s beside the policy: %s", name, strerror(-result));
-    if (!strstr(buf_text(&pem), "-----BEGIN CERTIFICATE-----"))
-        return policy_refuse(parser, value, "%s holds no certificate in PEM", name);
-    rule->upstream_ca_len = pem.len;
-    rule->upstream_ca = TAKE_PTR(pem.data);
-    return 0;
-}
-
 const struct policy_key policy_rule_keys[] = {
-    {"name", JSON_STRING, read_name},         {"host", JSON_STRING, read_host},
-    {"methods", JSON_ARRAY, read_methods},    {"path", JSON_STRING, read_path},
-    {"git", JSON_OBJECT, read_git},           {"headers", JSON_OBJECT, read_headers},
-    {"upstream", JSON_STRING, read_upstream}, {"upstream_ca", JSON_STRING, read_upstream_ca},
+    {"name", JSON_STRING, read_name},
+    {"host", JSON_STRING, read_host},
+    {"port", JSON_INTEGER, read_port},
+    {"plain_http", JSON_BOOL, read_plain_http},
+    {"methods", JSON_ARRAY, read_methods},
+    {"path", JSON_STRING, read_path},
+    {"git", JSON_OBJECT, policy_read_git},
+    {"headers", JSON_OBJECT, read_headers},
+    {"upstream", JSON_STRING, policy_read_upstream},
+    {"upstream_ca", JSON_STRING, policy_read_upstream_ca},
+    {"upstream_cert", JSON_STRING, policy_read_upstream_cert},
+    {"upstream_key", JSON_STRING, policy_read_upstream_key},
 };
 const size_t policy_rule_key_count = ARRAY_LEN(policy_rule_keys);
 
-int policy_rule_check(struct policy_parser *parser, const struct policy_rule *rule,
+/* What goes over plain HTTP can be read on its way. */
+static int check_plain_secrets(struct policy_parser *parser, const struct policy_rule *rule,
+                               const struct json *json)
+{
+    const struct json *set = json_get(json_get(json, "headers"), "set");
+    for (size_t i = 0; i < rule->set_count; i++)
+        for (size_t j = 0; j < rule->set[i].value.count; j++)
+            if (rule->set[i].value.parts[j].is_secret)
+                return policy_refuse(parser, json_at(set, i),
+                                     "a secret is never sent over plain HTTP");
+    return 0;
+}
+
+int policy_rule_check(struct policy_parser *parser, struct policy_rule *rule,
                       const struct json *json)
 {
     if (!json_get(json, "host"))
         return policy_refuse(parser, json, "a rule must have a \"host\"");
-    if (rule->has_git && (json_get(json, "path") || json_get(json, "methods")))
-        return policy_refuse(parser, json_get(json, "git"),
-                             "\"git\" decides paths and methods itself: leave \"path\" and "
-                             "\"methods\" out");
-    if (json_get(json, "upstream_ca") && !json_get(json, "upstream"))
-        return policy_refuse(parser, json_get(json, "upstream_ca"),
-                             "\"upstream_ca\" is for a rule with an \"upstream\"");
-    return 0;
+    if (!rule->port)
+        rule->port = rule->plain_http ? POLICY_PORT_HTTP : POLICY_PORT_HTTPS;
+    if (rule->plain_http && check_plain_secrets(parser, rule, json) < 0)
+        return -EINVAL;
+    if (policy_check_git(parser, rule, json) < 0)
+        return -EINVAL;
+    return policy_check_upstream(parser, rule, json);
 }

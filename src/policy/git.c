@@ -101,6 +101,24 @@ bool policy_git_pattern_is_valid(const char *pattern)
     return true;
 }
 
+bool policy_ref_name_is_valid(const char *name, size_t len)
+{
+    static const char lock[] = ".lock";
+    char before = '/';
+    for (size_t i = 0; i < len; i++) {
+        char c = name[i];
+        bool is_bad = (unsigned char)c <= 0x20 || c == 0x7f || strchr("~^:?[\\", c) ||
+                      (before == '/' && (c == '/' || c == '.')) || (before == '.' && c == '.') ||
+                      (before == '@' && c == '{');
+        bool ends_lock = (c == '/' || i + 1 == len) && i + (c != '/') >= strlen(lock) &&
+                         strncmp(name + i + (c != '/') - strlen(lock), lock, strlen(lock)) == 0;
+        if (is_bad || ends_lock)
+            return false;
+        before = c;
+    }
+    return before != '/' && before != '.';
+}
+
 enum git_action { GIT_OTHER, GIT_FETCH, GIT_PUSH, GIT_LFS_READ, GIT_LFS_WRITE };
 
 /* LFS: without the body nobody can tell a batch for download from one for upload; an upload's
@@ -188,4 +206,12 @@ void policy_git_decide(const struct policy_rule *rule, const struct policy_reque
     }
     snprintf(ret->reason, sizeof(ret->reason), "%s at %.253s from this sandbox (rule %.100s)",
              action_text(action), request->host, rule->name);
+}
+
+bool policy_rule_judges_push(const struct policy_rule *rule, const struct policy_request *request)
+{
+    static const char service[] = "/git-receive-pack";
+    size_t len = strlen(request->path);
+    return rule->git.binds_refs && strcmp(request->method, "POST") == 0 && len > strlen(service) &&
+           strcmp(request->path + len - strlen(service), service) == 0;
 }

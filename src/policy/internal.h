@@ -9,6 +9,7 @@
 struct policy_part {
     char *text; /* the bytes, or the secret's name */
     bool is_secret;
+    char *basic_user; /* NULL, or of a secret: what is put in is the base64 of "USER:SECRET" */
 };
 
 struct policy_value {
@@ -29,14 +30,21 @@ struct policy_strings {
 struct policy_git {
     bool fetch, push, lfs;
     struct policy_strings repositories; /* "owner/repo" patterns */
+    bool binds_refs;                    /* a push may change only these: */
+    struct policy_strings branches, tags;
+    bool deletes; /* and delete them too */
 };
+
+enum policy_scheme { POLICY_SCHEME_NONE, POLICY_SCHEME_HTTPS, POLICY_SCHEME_HTTP };
 
 struct policy_rule {
     char *name;
     /* Canonical; of "*.example.org" what follows the "*"; NULL, and nothing matches, in an inactive
      * rule whose host names a variable that is not set. */
     char *host;
-    bool is_wildcard;              /* labels before `host` are needed */
+    bool is_wildcard; /* labels before `host` are needed */
+    uint16_t port;
+    bool plain_http;
     struct policy_strings methods; /* none: every method */
     /* Canonical, no "/" at its end; NULL: every path, also of an inactive rule whose path names a
      * variable that is not set. */
@@ -48,9 +56,13 @@ struct policy_rule {
     size_t set_count;
     char *upstream;
     uint16_t upstream_port;
+    enum policy_scheme upstream_scheme; /* as it was written */
     char *upstream_ca;
     size_t upstream_ca_len;
-    char *inactive; /* NULL: active */
+    char *upstream_cert;
+    size_t upstream_cert_len;
+    char *upstream_key; /* the secret's name */
+    char *inactive;     /* NULL: active */
 };
 
 struct policy {
@@ -59,11 +71,17 @@ struct policy {
     size_t count;
 };
 
+/* As policy_ports, of `count` rules; POLICY_PORTS_MAX + 1: there are more than fit. */
+size_t policy_ports_of(const struct policy_rule *rules, size_t count,
+                       struct policy_port ret[POLICY_PORTS_MAX]);
+
 /* git.c: decides a request for the host of a rule with `git`. */
 void policy_git_decide(const struct policy_rule *rule, const struct policy_request *request,
                        struct policy_verdict *ret);
 /* True when `pattern` is OWNER/REPO, each made of name characters and "*". */
 bool policy_git_pattern_is_valid(const char *pattern);
+/* What git-check-ref-format(1) lets be the end of a ref; "*" too, in patterns. */
+bool policy_ref_name_is_valid(const char *name, size_t len);
 
 /* The reading of one rule: where it stands, and what it misses. */
 struct policy_parser {
@@ -94,9 +112,31 @@ struct policy_key {
 int policy_read_object(struct policy_parser *parser, const struct json *json,
                        const struct policy_key *keys, size_t count, struct policy_rule *rule);
 
+/* Reads an array of strings, each given to `check`, which refuses or returns 0. */
+int policy_read_strings(struct policy_parser *parser, const struct json *list,
+                        int (*check)(struct policy_parser *parser, const struct json *value,
+                                     char *text),
+                        struct policy_strings *ret);
+
 /* fields.c: the reader of each key of a rule. */
 extern const struct policy_key policy_rule_keys[];
 extern const size_t policy_rule_key_count;
-/* What no single key can tell: needed keys, and keys that exclude each other. */
-int policy_rule_check(struct policy_parser *parser, const struct policy_rule *rule,
+/* What no single key can tell: needed keys, keys that exclude each other, the port without one. */
+int policy_rule_check(struct policy_parser *parser, struct policy_rule *rule,
                       const struct json *json);
+
+/* fields_git.c and fields_upstream.c: their keys. */
+int policy_read_git(struct policy_parser *parser, struct policy_rule *rule,
+                    const struct json *value);
+int policy_check_git(struct policy_parser *parser, const struct policy_rule *rule,
+                     const struct json *json);
+int policy_read_upstream(struct policy_parser *parser, struct policy_rule *rule,
+                         const struct json *value);
+int policy_read_upstream_ca(struct policy_parser *parser, struct policy_rule *rule,
+                            const struct json *value);
+int policy_read_upstream_cert(struct policy_parser *parser, struct policy_rule *rule,
+                              const struct json *value);
+int policy_read_upstream_key(struct policy_parser *parser, struct policy_rule *rule,
+                             const struct json *value);
+int policy_check_upstream(struct policy_parser *parser, const struct policy_rule *rule,
+                          const struct json *json);

@@ -85,6 +85,33 @@ static bool name_is_taken(const struct policy *policy, size_t index)
     return false;
 }
 
+/* A port speaks TLS or plain HTTP in the whole policy: which, its listener must know before the
+ * first byte. */
+static int check_port(struct policy_parser *parser, const struct policy *policy, size_t index,
+                      const struct json *json)
+{
+    const struct policy_rule *rule = &policy->rules[index];
+    const struct json *at = json_get(json, "port");
+    struct policy_port ports[POLICY_PORTS_MAX];
+    at = at ? at : json_get(json, "plain_http") ? json_get(json, "plain_http") : json;
+    if (rule->port == (rule->plain_http ? POLICY_PORT_HTTPS : POLICY_PORT_HTTP))
+        return policy_refuse(parser, at,
+                             rule->plain_http ? "port 443 speaks TLS alone"
+                                              : "port 80 speaks plain HTTP alone: it needs "
+                                                "\"plain_http\": true");
+    for (size_t i = 0; i < index; i++)
+        if (policy->rules[i].port == rule->port && policy->rules[i].plain_http != rule->plain_http)
+            return policy_refuse(parser, at,
+                                 "port %u speaks either TLS or plain HTTP, and rule \"%s\" has it "
+                                 "for %s",
+                                 rule->port, policy->rules[i].name,
+                                 rule->plain_http ? "TLS" : "plain HTTP");
+    if (policy_ports_of(policy->rules, index + 1, ports) > POLICY_PORTS_MAX)
+        return policy_refuse(parser, at, "a policy has at most %d ports beside 80 and 443",
+                             POLICY_PORTS_MAX);
+    return 0;
+}
+
 static int read_rules(struct policy_parser *parser, const struct json *list, struct policy *policy)
 {
     size_t count = json_count(list);
@@ -99,6 +126,8 @@ static int read_rules(struct policy_parser *parser, const struct json *list, str
         if (name_is_taken(policy, i))
             return policy_refuse(parser, json_at(list, i), "two rules are named \"%s\"",
                                  policy->rules[i].name);
+        if (check_port(parser, policy, i, json_at(list, i)) < 0)
+            return -EINVAL;
     }
     return 0;
 }

@@ -16,6 +16,10 @@
 #include "util/secret.h"
 
 #define POLICY_HOST_MAX 254 /* RFC 1035: 253 characters and the NUL */
+#define POLICY_PORT_HTTP 80
+#define POLICY_PORT_HTTPS 443
+/* Ports of one policy beside those two: each is a listener in the sandbox. */
+#define POLICY_PORTS_MAX 8
 
 /* Canonical host of a Host header, :authority or SNI: lower case, no trailing dot, LDH labels only
  * (underscore refused, IDN as its A-label). An IP literal, an empty or over-long name is -EINVAL.
@@ -58,14 +62,27 @@ const char *policy_rule_name(const struct policy_rule *rule); /* given, or "rule
 /* NULL when active, else why not: "secret AI_GATEWAY_TOKEN is not set (file secrets_dir/... or
  * ...)". */
 const char *policy_rule_inactive(const struct policy_rule *rule);
+/* The port that the rule is for. */
+uint16_t policy_rule_port(const struct policy_rule *rule);
+/* True: the rule is for plain HTTP alone, towards the upstream too. False: for TLS alone. */
+bool policy_rule_is_plain(const struct policy_rule *rule);
+
+struct policy_port {
+    uint16_t port;
+    bool is_tls; /* else plain HTTP; a port is one of them in the whole policy */
+};
+/* The ports beside 80 (plain) and 443 (TLS) that some rule, active or not, is for, in the order of
+ * the rules, each once. Returns how many. */
+size_t policy_ports(const struct policy *policy, struct policy_port ret[POLICY_PORTS_MAX]);
+
 /* Calls back for every secret the rule names; to have them fetched before the first request. */
 void policy_rule_secrets(const struct policy_rule *rule, void (*found)(void *ctx, const char *name),
                          void *ctx);
 
 struct policy_request {
     const char *method;
-    const char *host; /* canonical */
-    uint16_t port;
+    const char *host;  /* canonical */
+    uint16_t port;     /* where the client connected to, which is what its Host must name */
     const char *path;  /* canonical */
     const char *query; /* "" when none */
     bool is_tls;
@@ -75,7 +92,8 @@ enum policy_decision {
     POLICY_ALLOWED,
     POLICY_DENIED,     /* 403 "<host> is not reachable from this sandbox\n" */
     POLICY_DENIED_GIT, /* 403 with a reason that git prints (text/plain) */
-    POLICY_PLAIN_HTTP, /* 403 "<host> is reachable only over HTTPS\n" */
+    POLICY_PLAIN_HTTP, /* 403 "<host> is reachable only over HTTPS\n": no rule for plain HTTP is
+                        * for this host and port */
     POLICY_INACTIVE,   /* 503 with the rule's reason */
 };
 
@@ -88,6 +106,9 @@ struct policy_verdict {
 /* The first rule that matches decides; none: denied. Never fails. */
 void policy_decide(const struct policy *policy, const struct policy_request *request,
                    struct policy_verdict *ret);
+
+/* True when this allowed request is a push whose body must be judged before any of it is sent. */
+bool policy_rule_judges_push(const struct policy_rule *rule, const struct policy_request *request);
 
 /* What an allowed request becomes. Names are compared as the most obliging server might: letters of
  * either case, and every character that is neither letter nor digit as "-" (CGI makes "_" of it).
@@ -105,7 +126,13 @@ int policy_rule_set_value(const struct policy_rule *rule, size_t index,
                           struct secret *ret, struct err *err);
 
 /* Where to connect instead of the host's own address: NULL, or "host" with *ret_port; then loopback
- * and private addresses are allowed. Its certificate is checked for the rule's host. */
+ * and private addresses are allowed. Its certificate is checked for the rule's host; a rule for
+ * plain HTTP has none. */
 const char *policy_rule_upstream(const struct policy_rule *rule, uint16_t *ret_port);
 /* PEM of the CA that signs that upstream, or NULL: the system's. */
 const char *policy_rule_upstream_ca(const struct policy_rule *rule, size_t *ret_len);
+/* PEM of the certificate, and its chain, to show that upstream (or the host itself), or NULL: none.
+ * *ret_key becomes the name of the secret that holds its key in PEM; it is among
+ * policy_rule_secrets. */
+const char *policy_rule_upstream_cert(const struct policy_rule *rule, size_t *ret_len,
+                                      const char **ret_key);

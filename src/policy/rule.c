@@ -1,5 +1,4 @@
-/* A parsed policy: its life, and what egress asks of a rule. No I/O; the only secrets seen here
- * pass through policy_rule_set_value into the caller's struct secret. */
+/* A parsed policy: its life, and what egress asks of a rule. No I/O, no secret. */
 #include <assert.h>
 #include <ctype.h>
 #include <stdlib.h>
@@ -17,8 +16,10 @@ static void strings_free(struct policy_strings *strings)
 
 void policy_value_free(struct policy_value *value)
 {
-    for (size_t i = 0; i < value->count; i++)
+    for (size_t i = 0; i < value->count; i++) {
         free(value->parts[i].text);
+        free(value->parts[i].basic_user);
+    }
     free(value->parts);
     *value = (struct policy_value){0};
 }
@@ -33,11 +34,15 @@ static void rule_free(struct policy_rule *rule)
     strings_free(&rule->methods);
     strings_free(&rule->remove);
     strings_free(&rule->git.repositories);
+    strings_free(&rule->git.branches);
+    strings_free(&rule->git.tags);
     free(rule->name);
     free(rule->host);
     free(rule->path);
     free(rule->upstream);
     free(rule->upstream_ca);
+    free(rule->upstream_cert);
+    free(rule->upstream_key);
     free(rule->inactive);
 }
 
@@ -90,6 +95,41 @@ void policy_rule_secrets(const struct policy_rule *rule, void (*found)(void *ctx
             if (value->parts[j].is_secret)
                 found(ctx, value->parts[j].text);
     }
+    if (rule->upstream_key)
+        found(ctx, rule->upstream_key);
+}
+
+uint16_t policy_rule_port(const struct policy_rule *rule)
+{
+    return rule->port;
+}
+
+bool policy_rule_is_plain(const struct policy_rule *rule)
+{
+    return rule->plain_http;
+}
+
+size_t policy_ports_of(const struct policy_rule *rules, size_t count,
+                       struct policy_port ret[POLICY_PORTS_MAX])
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count && found <= POLICY_PORTS_MAX; i++) {
+        uint16_t port = rules[i].port;
+        bool is_known = port == POLICY_PORT_HTTP || port == POLICY_PORT_HTTPS;
+        for (size_t j = 0; j < found && j < POLICY_PORTS_MAX; j++)
+            is_known = is_known || ret[j].port == port;
+        if (is_known)
+            continue;
+        if (found < POLICY_PORTS_MAX)
+            ret[found] = (struct policy_port){port, !rules[i].plain_http};
+        found++;
+    }
+    return found;
+}
+
+size_t policy_ports(const struct policy *policy, struct policy_port ret[POLICY_PORTS_MAX])
+{
+    return policy_ports_of(policy->rules, policy->count, ret);
 }
 
 /* As they may be told apart behind a server: `other` in lower case, with "-" alone. */
@@ -165,45 +205,6 @@ const char *policy_rule_set_name(const struct policy_rule *rule, size_t index)
     return rule->set[index].name;
 }
 
-static bool is_header_text(const char *text, size_t len)
-{
-    for (size_t i = 0; i < len; i++)
-        if (((unsigned char)text[i] < 0x20 && text[i] != '\t') || text[i] == 0x7f)
-            return false;
-    return true;
-}
-
-int policy_rule_set_value(const struct policy_rule *rule, size_t index,
-                          const struct secret *(*secret)(void *ctx, const char *name), void *ctx,
-                          struct secret *ret, struct err *err)
-{
-    assert(index < rule->set_count);
-    const struct policy_header *header = &rule->set[index];
-    struct secret value __attribute__((cleanup(secret_free))) = {0};
-    for (size_t i = 0; i < header->value.count; i++) {
-        const struct policy_part *part = &header->value.parts[i];
-        const char *text = part->text;
-        size_t len = strlen(text);
-        if (part->is_secret) {
-            const struct secret *bytes = secret(ctx, part->text);
-            if (!bytes)
-                return err_set(err, ENOENT, "secret %s is not set", part->text);
-            text = bytes->data;
-            len = bytes->len;
-        }
-        if (!is_header_text(text, len))
-            return err_set(err, EINVAL, "the value of %s would hold a control character%s%s",
-                           header->name, part->is_secret ? ", from secret " : "",
-                           part->is_secret ? part->text : "");
-        if (secret_append(&value, text, len) < 0)
-            return err_set(err, ENOMEM, "out of memory");
-    }
-    secret_free(ret);
-    *ret = value;
-    value = (struct secret){0};
-    return 0;
-}
-
 const char *policy_rule_upstream(const struct policy_rule *rule, uint16_t *ret_port)
 {
     if (rule->upstream)
@@ -216,4 +217,14 @@ const char *policy_rule_upstream_ca(const struct policy_rule *rule, size_t *ret_
     if (rule->upstream_ca)
         *ret_len = rule->upstream_ca_len;
     return rule->upstream_ca;
+}
+
+const char *policy_rule_upstream_cert(const struct policy_rule *rule, size_t *ret_len,
+                                      const char **ret_key)
+{
+    if (!rule->upstream_cert)
+        return NULL;
+    *ret_len = rule->upstream_cert_len;
+    *ret_key = rule->upstream_key;
+    return rule->upstream_cert;
 }

@@ -1,7 +1,7 @@
 /*
- * "${NAME}" and "${secret:NAME}" in the strings of a policy. A "$" that no "{" follows is itself.
- * Variables are put in when the policy is loaded, secrets only at a request; neither is looked
- * into for more "${".
+ * "${NAME}", "${secret:NAME}" and "${basic:USER:NAME}" in the strings of a policy. A "$" that no
+ * "{" follows is itself. Variables are put in when the policy is loaded, secrets only at a request;
+ * neither is looked into for more "${".
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,13 +10,14 @@
 #include "util/cleanup.h"
 #include "util/limits.h"
 
-enum piece_kind { PIECE_TEXT, PIECE_VARIABLE, PIECE_SECRET };
+enum piece_kind { PIECE_TEXT, PIECE_VARIABLE, PIECE_SECRET, PIECE_BASIC };
 
 struct piece {
     enum piece_kind kind;
     char name[LIMIT_POLICY_NAME_BYTES + 1]; /* of a variable or a secret */
     const char *text;                       /* of a literal */
     size_t len;
+    char user[LIMIT_POLICY_NAME_BYTES + 1]; /* of PIECE_BASIC */
 };
 
 static bool is_name_char(char c, bool is_first, bool is_secret)
@@ -40,11 +41,41 @@ static bool name_read(const char *text, size_t len, bool is_secret, char *ret)
     return true;
 }
 
+/* What "${" begins; *name is moved behind its prefix. */
+static enum piece_kind kind_take(const char **name)
+{
+    static const char secret[] = "secret:";
+    static const char basic[] = "basic:";
+    if (strncmp(*name, secret, strlen(secret)) == 0) {
+        *name += strlen(secret);
+        return PIECE_SECRET;
+    }
+    if (strncmp(*name, basic, strlen(basic)) == 0) {
+        *name += strlen(basic);
+        return PIECE_BASIC;
+    }
+    return PIECE_VARIABLE;
+}
+
+/* The user in front of a ":" (RFC 7617: it has none itself); moves *name behind that. */
+static bool user_take(const char **name, const char *end, char *ret)
+{
+    size_t len = strcspn(*name, ":");
+    if (len == 0 || len > LIMIT_POLICY_NAME_BYTES || *name + len >= end)
+        return false;
+    for (size_t i = 0; i < len; i++)
+        if ((*name)[i] < 0x21 || (*name)[i] > 0x7e)
+            return false;
+    memcpy(ret, *name, len);
+    ret[len] = '\0';
+    *name += len + 1;
+    return true;
+}
+
 /* Reads the piece at *at and moves *at behind it. */
 static int piece_next(struct policy_parser *parser, const struct json *json, const char **at,
                       struct piece *ret)
 {
-    static const char secret_prefix[] = "secret:";
     const char *text = *at;
     if (strncmp(text, "${", 2) != 0) {
         const char *next = strstr(text + 1, "${");
@@ -58,15 +89,17 @@ static int piece_next(struct policy_parser *parser, const struct json *json, con
     if (!end)
         return policy_refuse(parser, json, "\"${\" without its \"}\"");
     *at = end + 1;
-    ret->kind = PIECE_VARIABLE;
-    if (strncmp(name, secret_prefix, strlen(secret_prefix)) == 0) {
-        ret->kind = PIECE_SECRET;
-        name += strlen(secret_prefix);
-    }
-    if (!name_read(name, (size_t)(end - name), ret->kind == PIECE_SECRET, ret->name))
+    ret->kind = kind_take(&name);
+    if (ret->kind == PIECE_BASIC && !user_take(&name, end, ret->user))
+        return policy_refuse(parser, json,
+                             "expected ${basic:USER:SECRET}, with a user of 1 to %d "
+                             "visible characters of ASCII",
+                             LIMIT_POLICY_NAME_BYTES);
+    bool is_secret = ret->kind != PIECE_VARIABLE;
+    if (!name_read(name, (size_t)(end - name), is_secret, ret->name))
         return policy_refuse(parser, json, "\"%.*s\" is not a name for a %s",
                              (int)(end - name > 80 ? 80 : end - name), name,
-                             ret->kind == PIECE_SECRET ? "secret" : "variable");
+                             is_secret ? "secret" : "variable");
     return 0;
 }
 
@@ -128,7 +161,7 @@ int policy_expand_text(struct policy_parser *parser, const struct json *json, ch
         struct piece piece = {0};
         if (piece_next(parser, json, &at, &piece) < 0)
             return -EINVAL;
-        if (piece.kind == PIECE_SECRET)
+        if (piece.kind == PIECE_SECRET || piece.kind == PIECE_BASIC)
             return policy_refuse(parser, json,
                                  "a secret may be used only in the values of \"headers\".\"set\"");
         if (piece.kind == PIECE_VARIABLE) {
@@ -145,17 +178,19 @@ int policy_expand_text(struct policy_parser *parser, const struct json *json, ch
     return 0;
 }
 
-static int value_add(struct policy_value *value, const char *text, size_t len, bool is_secret)
+static int value_add(struct policy_value *value, const struct piece *piece)
 {
     struct policy_part *parts = reallocarray(value->parts, value->count + 1, sizeof(*parts));
     if (!parts)
         return -ENOMEM;
     value->parts = parts;
-    char *copy = strndup(text, len);
-    if (!copy)
-        return -ENOMEM;
-    parts[value->count++] = (struct policy_part){.text = copy, .is_secret = is_secret};
-    return 0;
+    struct policy_part part = {.is_secret =
+                                   piece->kind == PIECE_SECRET || piece->kind == PIECE_BASIC};
+    part.text = strndup(piece->text, piece->len);
+    if (piece->kind == PIECE_BASIC)
+        part.basic_user = strdup(piece->user);
+    parts[value->count++] = part;
+    return !part.text || (piece->kind == PIECE_BASIC && !part.basic_user) ? -ENOMEM : 0;
 }
 
 int policy_expand_value(struct policy_parser *parser, const struct json *json,
@@ -169,10 +204,9 @@ int policy_expand_value(struct policy_parser *parser, const struct json *json,
         struct piece piece = {0};
         if (piece_next(parser, json, &at, &piece) < 0)
             return -EINVAL;
-        bool is_secret = piece.kind == PIECE_SECRET;
         if (piece.kind == PIECE_VARIABLE)
             piece.text = variable_value(parser, piece.name);
-        if (is_secret) {
+        if (piece.kind == PIECE_SECRET || piece.kind == PIECE_BASIC) {
             piece.text = piece.name;
             check_secret(parser, piece.name);
         }
@@ -181,7 +215,7 @@ int policy_expand_value(struct policy_parser *parser, const struct json *json,
         for (size_t i = 0; i < piece.len; i++)
             if ((unsigned char)piece.text[i] < 0x20 || piece.text[i] == 0x7f)
                 return policy_refuse(parser, json, "a header's value with a control character");
-        if (piece.text && value_add(&value, piece.text, piece.len, is_secret) < 0)
+        if (piece.text && value_add(&value, &piece) < 0)
             return policy_refuse(parser, json, "out of memory");
     }
     *ret = value;

@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         {"POST", "git.test", 443, "/acme/demo.git/git-upload-pack", "", true},
         {"GET", "a.test", 80, "/", "", false},
     };
-    struct policy_env env = {NULL, variable, secret_lack, file};
+    struct policy_env env = {.variable = variable, .secret_lack = secret_lack, .file = file};
     struct policy *policy = NULL;
     struct err err = {0};
     if (policy_parse("fuzz.json", (const char *)data, len, &env, &policy, &err) < 0) {
@@ -66,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     for (size_t i = 0; i < ARRAY_LEN(requests); i++) {
         struct policy_verdict verdict;
         policy_decide(policy, &requests[i], &verdict);
-        assert(verdict.decision != POLICY_ALLOWED || requests[i].is_tls);
+        assert(verdict.decision != POLICY_ALLOWED ||
+               policy_rule_is_plain(verdict.rule) == !requests[i].is_tls);
         assert(!strpbrk(verdict.reason, "\r\n"));
     }
     policy_unref(policy);

@@ -23,7 +23,13 @@ static void test_values_and_positions(void)
     assert(json_bool(json_at(list, 1)) && json_type(json_at(list, 2)) == JSON_NULL);
     assert(strcmp(json_text(json_at(list, 3)), "x") == 0);
     assert(json_line(json_get(json, "b")) == 3 && json_column(json_get(json, "b")) == 8);
-    assert(strcmp(json_key_at(json, 1), "b") == 0 && json_at(list, 4) == NULL);
+    json_free(TAKE_PTR(json));
+    assert(parse("[ 4430, -1.5e3]", JSON_STRICT, &json, &err) == 0);
+    assert(json_column(json_at(json, 0)) == 3 && json_column(json_at(json, 1)) == 9);
+    json_free(TAKE_PTR(json));
+    assert(parse("{\"a\": [1], \"b\": 2}", JSON_STRICT, &json, &err) == 0);
+    list = json_get(json, "a");
+    assert(strcmp(json_key_at(json, 1), "b") == 0 && json_at(list, 1) == NULL);
     assert(json_get(json_get(json, "nothing"), "below") == NULL);
 }
 

@@ -1,0 +1,77 @@
+/* See load.h. */
+#include "load.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "util/cleanup.h"
+
+struct fake {
+    bool is_configured; /* variables and secrets are there */
+};
+
+static const char *fake_variable(void *ctx, const char *name)
+{
+    const struct fake *fake = ctx;
+    if (strcmp(name, "EMPTY") == 0)
+        return "";
+    if (!fake->is_configured)
+        return NULL;
+    if (strcmp(name, "ACCOUNT") == 0)
+        return "acct";
+    if (strcmp(name, "GATEWAY") == 0)
+        return "gw";
+    return strcmp(name, "BREAK") == 0 ? "a\r\nb" : NULL;
+}
+
+static const char *fake_secret(void *ctx, const char *name)
+{
+    const struct fake *fake = ctx;
+    if (strcmp(name, "LOCKED") == 0)
+        return "its file is locked";
+    return fake->is_configured && strcmp(name, "TOKEN") == 0 ? NULL : "";
+}
+
+static int fake_file(void *ctx, const char *name, struct buf *ret)
+{
+    (void)ctx;
+    if (strcmp(name, "ca.pem") == 0)
+        return buf_append_string(ret, "-----BEGIN CERTIFICATE-----\n");
+    return strcmp(name, "empty.pem") == 0 ? 0 : -ENOENT;
+}
+
+int load(const char *text, bool is_configured, struct policy **ret, struct err *err)
+{
+    struct fake fake = {is_configured};
+    struct policy_env env = {
+        .ctx = &fake, .variable = fake_variable, .secret_lack = fake_secret, .file = fake_file};
+    return policy_parse("p.json", text, strlen(text), &env, ret, err);
+}
+
+struct policy *loaded(const char *text, bool is_configured)
+{
+    struct policy *policy = NULL;
+    struct err err = {0};
+    if (load(text, is_configured, &policy, &err) < 0)
+        fprintf(stderr, "%s\n", err.message);
+    assert(policy);
+    return policy;
+}
+
+struct policy_verdict judge(const struct policy *policy, const char *method, const char *host,
+                            const char *target)
+{
+    cleanup_buf struct buf path = BUF_INIT(1000);
+    cleanup_buf struct buf query = BUF_INIT(1000);
+    char canonical[POLICY_HOST_MAX];
+    struct policy_request request = {.method = method, .is_tls = true};
+    assert(policy_canonical_host(host, strlen(host), 443, canonical, &request.port, NULL) == 0);
+    assert(policy_canonical_target(target, strlen(target), &path, &query, NULL) == 0);
+    request.host = canonical;
+    request.path = buf_text(&path);
+    request.query = buf_text(&query);
+    struct policy_verdict verdict;
+    policy_decide(policy, &request, &verdict);
+    return verdict;
+}
