@@ -143,7 +143,9 @@ static bool is_allowed(struct call *call)
     struct refusal refusal;
     struct policy *policy = egress_policy_of(call->sandbox);
     if (!policy) {
-        refuse_with(503, "no policy is in force, so that nothing may leave this sandbox", &refusal);
+        char reason[REFUSE_TEXT_MAX];
+        egress_policy_lack(call->sandbox, reason, sizeof(reason));
+        refuse_with(503, reason, &refusal);
         refusal.is_final = true;
         call_answer_refusal(call, &refusal, "inactive");
         return false;
@@ -341,6 +343,7 @@ static void forward(struct call *call, const struct call_request *request)
 void call_begin(struct call *call, const struct call_request *request)
 {
     call->expects_continue = request->expects_continue;
+    call->wants_json = refuse_wants_json(request->fields, request->field_count);
     if (!is_spoken(call, request) || !find_target(call, request) || !is_allowed(call) ||
         has_override(call, request))
         return;

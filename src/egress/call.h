@@ -69,6 +69,7 @@ struct call {
     bool is_head;
     bool is_http10;
     bool expects_continue;
+    bool wants_json;      /* an answer of our own in JSON */
     bool is_upgrade;      /* to WebSocket */
     bool ends_connection; /* what the client sent is no request that others may follow */
 
@@ -104,7 +105,8 @@ void call_refuse(struct call *call, int status, const char *reason);
 size_t call_write(struct call *call, const char *data, size_t len, size_t most);
 void call_write_end(struct call *call, const struct http_field *trailers, size_t count);
 void call_resume(struct call *call); /* there is room in the front's queue again */
-/* It cannot go on: an answer of our own if none was begun, else a cut. */
+/* It cannot go on: an answer of our own if none was begun, else a cut. `ended_by` is the audit's
+ * word. */
 void call_fail(struct call *call, int status, const char *reason, const char *ended_by);
 /* The client is gone. */
 void call_abandon(struct call *call);

@@ -9,9 +9,11 @@
 
 static void answer_ourselves(struct call *call, const struct refusal *refusal)
 {
-    call->status = refusal->status;
+    struct refusal own = *refusal;
+    own.is_json = call->wants_json;
+    call->status = own.status;
     call->head_sent = true;
-    call->front->refuse(call, refusal);
+    call->front->refuse(call, &own);
 }
 
 void call_answer_refusal(struct call *call, const struct refusal *refusal, const char *decision)
@@ -29,19 +31,33 @@ static void drop_exchange(struct call *call)
     call->exchange = NULL;
 }
 
-void call_fail(struct call *call, int status, const char *reason, const char *ended_by)
+/* `refusal` answers it, if nothing has yet. */
+static void fail(struct call *call, const struct refusal *refusal, const char *reason,
+                 const char *ended_by)
 {
     drop_exchange(call);
-    if (call->head_sent) {
+    if (call->head_sent)
         call->front->cut(call);
-    } else {
-        struct refusal refusal;
-        char text[REFUSE_TEXT_MAX];
-        snprintf(text, sizeof(text), "%s: %s", call->host, reason);
-        refuse_with(status, text, &refusal);
-        answer_ourselves(call, &refusal);
-    }
+    else
+        answer_ourselves(call, refusal);
     call_audit(call, "error", reason, ended_by);
+}
+
+void call_fail(struct call *call, int status, const char *reason, const char *ended_by)
+{
+    struct refusal refusal;
+    char text[REFUSE_TEXT_MAX + POLICY_HOST_MAX];
+    snprintf(text, sizeof(text), "%s: %s", call->host, reason);
+    refuse_with(status, text, &refusal);
+    fail(call, &refusal, reason, ended_by);
+}
+
+/* The exchange ended, and not well. */
+static void fail_by_upstream(struct call *call, enum egress_failure failure, const char *reason)
+{
+    struct refusal refusal;
+    refuse_by_failure(failure, call->host, reason, &refusal);
+    fail(call, &refusal, reason, "upstream");
 }
 
 void call_abandon(struct call *call)
@@ -186,7 +202,8 @@ static void on_end(void *ctx, enum egress_failure failure, const char *reason)
     bool is_short =
         call->answer == EGRESS_BODY_LENGTH && call->answer_left > 0 && !call->answer_is_empty;
     if (failure || is_short) {
-        call_fail(call, 502, failure ? reason : "the upstream's answer was cut short", "upstream");
+        fail_by_upstream(call, failure ? failure : EGRESS_FAILED_CUT,
+                         failure ? reason : "the upstream's answer was cut short");
         return;
     }
     call->front->complete(call);

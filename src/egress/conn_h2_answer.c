@@ -172,13 +172,16 @@ static void h2_cut(struct call *call)
 static void h2_refuse(struct call *call, const struct refusal *refusal)
 {
     struct stream *stream = stream_of(call);
-    size_t len = strlen(refusal->text);
+    cleanup_buf struct buf body = BUF_INIT(REFUSE_BODY_MAX);
+    const char *type = refuse_content_type(refusal);
     char length[32];
-    snprintf(length, sizeof(length), "%zu", len);
+    if (refuse_append_body(&body, refusal))
+        stream->h2->is_broken = true;
+    snprintf(length, sizeof(length), "%zu", body.len);
     struct http_field fields[5] = {
-        {"content-type", 12, "text/plain; charset=utf-8", 25},
+        {"content-type", 12, type, strlen(type)},
         {"content-length", 14, length, strlen(length)},
-        {"x-paddock-reason", 16, refusal->text, len - 1},
+        {"x-paddock-reason", 16, refusal->text, strlen(refusal->text) - 1},
     };
     size_t count = 3;
     if (refusal->is_final)
@@ -186,7 +189,7 @@ static void h2_refuse(struct call *call, const struct refusal *refusal)
     if (refusal->status == 405)
         fields[count++] = (struct http_field){"allow", 5, REFUSE_ALLOW, sizeof(REFUSE_ALLOW) - 1};
     stream->out_ended = true;
-    if (!call->is_head && buf_append(&stream->out, refusal->text, len))
+    if (!call->is_head && buf_append(&stream->out, buf_text(&body), body.len))
         stream->h2->is_broken = true;
     if (submit_answer(stream, refusal->status, fields, count, !call->is_head))
         conn_h2_reset(stream);

@@ -102,7 +102,7 @@ static void tell_failure(struct turn *turn)
 static void fail(struct dial *dial, enum egress_failure failure, const char *why)
 {
     dial->failure = failure;
-    if (failure == EGRESS_FAILED_CONNECT)
+    if (failure == EGRESS_FAILED_CONNECT || failure == EGRESS_FAILED_TIMEOUT)
         snprintf(dial->reason, sizeof(dial->reason), "cannot connect to %s port %u: %s", dial->host,
                  dial->port, why);
     else
@@ -116,7 +116,8 @@ static void attempt_failed(struct dial *dial, int code)
 {
     dial->last_errno = code;
     if (++dial->failed == dial->address_count)
-        fail(dial, EGRESS_FAILED_CONNECT, strerror(code));
+        fail(dial, code == ETIMEDOUT ? EGRESS_FAILED_TIMEOUT : EGRESS_FAILED_CONNECT,
+             strerror(code));
     else if (dial->started < dial->address_count)
         try_next(dial);
 }
@@ -126,10 +127,13 @@ static void on_connected(uv_poll_t *poll, int status, int events)
     (void)events;
     struct attempt *attempt = poll->data;
     struct dial *dial = attempt->dial;
-    int code = status < 0 ? -status : 0;
+    int code = 0;
     socklen_t len = sizeof(code);
-    if (!code && getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &code, &len) < 0)
+    /* first, since libuv says EBADF of a socket with an error of its own */
+    if (getsockopt(attempt->fd, SOL_SOCKET, SO_ERROR, &code, &len) < 0)
         code = errno;
+    if (!code && status < 0)
+        code = -status;
     int fd = attempt_end(attempt);
     if (code) {
         close(fd);

@@ -38,7 +38,8 @@ void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name)
 /* A policy of the folder by its name, which is that of its file without ".json". */
 struct egress_named_policy {
     char name[LIMIT_NAME_BYTES + 1];
-    struct policy *policy;
+    struct policy *policy; /* NULL: its file was refused, and there is no former version */
+    char reason[256];      /* why it was refused */
 };
 
 struct egress {
@@ -50,11 +51,14 @@ struct egress {
     struct policy *policy;             /* in force; NULL: none, everything is refused */
     struct egress_named_policy *named; /* the others too */
     size_t named_count;
-    int64_t idle_ms; /* a connection without a byte for so long is ended */
+    char policy_refusal[512]; /* why there is no policy in force, if that is known */
+    int64_t idle_ms;          /* a connection without a byte for so long is ended */
 };
 
 /* The policy that decides for the sandbox now, or NULL: everything is refused. */
 struct policy *egress_policy_of(const struct egress_sandbox *sandbox);
+/* Where it is NULL: why. */
+void egress_policy_lack(const struct egress_sandbox *sandbox, char *ret, size_t size);
 
 /* A secret by name, or NULL when it is not there; egress's own. For policy_rule_set_value. */
 const struct secret *egress_secret(void *egress, const char *name);

@@ -242,11 +242,11 @@ static void shake_hands(struct link *link)
         update_poll(link);
         return;
     }
-    char text[256];
-    const char *why;
+    char text[512];
     unsigned long code = ERR_peek_last_error();
-    if (trust_refused(link->ssl, &why)) {
-        snprintf(text, sizeof(text), "its certificate is not accepted: %s", why);
+    const char *why = trust_refusal(link->ssl);
+    if (*why) {
+        snprintf(text, sizeof(text), "%s", why);
         link_fail(link, EGRESS_FAILED_TRUST, text);
         return;
     }

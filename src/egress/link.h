@@ -173,7 +173,7 @@ struct egress_exchange {
     int status;
 
     enum egress_failure failure;
-    char reason[256];
+    char reason[512];
 };
 
 /* upstream.c */

@@ -169,7 +169,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 
 static void lose(struct egress_exchange *exchange, uint32_t code)
 {
-    char text[256];
+    char text[sizeof(exchange->reason)];
     detach(exchange);
     /* RFC 9113, section 8.7: it was not looked at, so that any method may be repeated */
     exchange->was_refused = code == NGHTTP2_REFUSED_STREAM;

@@ -197,6 +197,8 @@ static int load_refuse(struct egress_policies *policies, const char *reason, str
     struct msg_policy_loaded answer = {.ok = 0};
     IPC_SET_TEXT(answer.text, reason);
     log_error("the policy is refused: %s", reason);
+    if (!policies->egress->policy)
+        IPC_SET_TEXT(policies->egress->policy_refusal, reason);
     uint64_t id = policies->load.id;
     load_free(&policies->load);
     return ipc_send(policies->sock, IPC_POLICY_LOADED, id, &answer, NULL, 0, err);
@@ -237,7 +239,7 @@ static struct policy *named_ref(const struct egress *egress, const char *name)
 {
     for (size_t i = 0; i < egress->named_count; i++)
         if (strcmp(egress->named[i].name, name) == 0)
-            return policy_ref(egress->named[i].policy);
+            return egress->named[i].policy ? policy_ref(egress->named[i].policy) : NULL;
     return NULL;
 }
 
@@ -251,6 +253,7 @@ static int named_load(struct egress_policies *policies, const char *file,
     if (result < 0) {
         ret->policy = named_ref(policies->egress, ret->name);
         IPC_SET_TEXT(state.text, reason.message);
+        IPC_SET_TEXT(ret->reason, reason.message);
     } else {
         state.rules = (uint32_t)policy_rule_count(ret->policy);
         state.inactive = describe_inactive(ret->policy, state.text, sizeof(state.text));
@@ -276,7 +279,7 @@ static int named_load_all(struct egress_policies *policies, struct err *err)
         if (!named_of_file(folder->files[i].name, next->name))
             continue;
         result = named_load(policies, folder->files[i].name, next, err);
-        count += next->policy != NULL;
+        count++;
     }
     if (result < 0) {
         named_free(named, count);

@@ -1,6 +1,7 @@
 /* An attached sandbox: its listeners, its DNS and its connections. Runs in paddock-egress. What one
  * sandbox does is bounded here, so that it cannot take what the others need. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,16 +71,37 @@ void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name)
     IPC_SET_TEXT(sandbox->policy, name);
 }
 
+static const struct egress_named_policy *sandbox_named(const struct egress_sandbox *sandbox)
+{
+    const struct egress *egress = sandbox->egress;
+    for (size_t i = 0; i < egress->named_count; i++)
+        if (strcmp(egress->named[i].name, sandbox->policy) == 0)
+            return &egress->named[i];
+    return NULL;
+}
+
 /* A policy that is not there (any more) is no reason to fall back on another. */
 struct policy *egress_policy_of(const struct egress_sandbox *sandbox)
 {
-    const struct egress *egress = sandbox->egress;
     if (!sandbox->policy[0])
-        return egress->policy;
-    for (size_t i = 0; i < egress->named_count; i++)
-        if (strcmp(egress->named[i].name, sandbox->policy) == 0)
-            return egress->named[i].policy;
-    return NULL;
+        return sandbox->egress->policy;
+    const struct egress_named_policy *named = sandbox_named(sandbox);
+    return named ? named->policy : NULL;
+}
+
+void egress_policy_lack(const struct egress_sandbox *sandbox, char *ret, size_t size)
+{
+    const struct egress *egress = sandbox->egress;
+    const struct egress_named_policy *named = sandbox_named(sandbox);
+    const char *reason = named ? named->reason : egress->policy_refusal;
+    if (egress->policy && !named)
+        snprintf(ret, size,
+                 "the policy %s is not there, so that nothing may leave this sandbox, which is "
+                 "under it",
+                 sandbox->policy);
+    else
+        snprintf(ret, size, "no policy is in force, so that nothing may leave this sandbox%s%s",
+                 *reason ? ": " : "", reason);
 }
 
 void egress_sandbox_count_bytes(struct egress_sandbox *sandbox, size_t before, size_t now)

@@ -6,8 +6,10 @@
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "util/cleanup.h"
 
@@ -20,9 +22,12 @@ struct trust {
     size_t pem_len;
 };
 
-struct session_taker {
+/* What is kept with an SSL. */
+struct client {
+    const struct trust *trust;
     trust_on_session on_session;
     void *ctx;
+    char refusal[512];
 };
 
 static void on_ssl_free(void *parent, void *pointer, CRYPTO_EX_DATA *data, int index, long argl,
@@ -36,7 +41,7 @@ static void on_ssl_free(void *parent, void *pointer, CRYPTO_EX_DATA *data, int i
     free(pointer);
 }
 
-static int taker_index(void)
+static int client_index(void)
 {
     static int index = -1;
     if (index < 0)
@@ -46,8 +51,8 @@ static int taker_index(void)
 
 static int on_new_session(SSL *ssl, SSL_SESSION *session)
 {
-    const struct session_taker *taker = SSL_get_ex_data(ssl, taker_index());
-    return taker && taker->on_session && taker->on_session(taker->ctx, session);
+    const struct client *client = SSL_get_ex_data(ssl, client_index());
+    return client && client->on_session && client->on_session(client->ctx, session);
 }
 
 static int add_certificates(SSL_CTX *context, const char *pem, size_t pem_len, struct err *err)
@@ -80,10 +85,103 @@ static void use_system(SSL_CTX *context)
     ERR_clear_error(); /* a system without either trusts nobody, and says so at each request */
 }
 
+/* ------------------------------------------------------------------------------ judging */
+
+/* The names that a certificate is for, as many as there is room for. */
+static void describe_names(X509 *cert, char *ret, size_t size)
+{
+    GENERAL_NAMES *names = X509_get_ext_d2i(cert, NID_subject_alt_name, NULL, NULL);
+    size_t len = 0;
+    ret[0] = '\0';
+    for (int i = 0; i < sk_GENERAL_NAME_num(names); i++) {
+        int type = 0;
+        const ASN1_STRING *name = GENERAL_NAME_get0_value(sk_GENERAL_NAME_value(names, i), &type);
+        if (type != GEN_DNS)
+            continue;
+        int added = snprintf(ret + len, size - len, "%s%.*s", len ? ", " : "",
+                             ASN1_STRING_length(name), (const char *)ASN1_STRING_get0_data(name));
+        if (added < 0 || len + (size_t)added >= size) {
+            ret[len] = '\0'; /* whole names only */
+            break;
+        }
+        len += (size_t)added;
+    }
+    GENERAL_NAMES_free(names);
+    if (len == 0)
+        snprintf(ret, size, "no name");
+}
+
+static void describe_time(const ASN1_TIME *time, char *ret, size_t size)
+{
+    struct tm tm;
+    if (!time || ASN1_TIME_to_tm(time, &tm) != 1 || strftime(ret, size, "%F %T UTC", &tm) == 0)
+        snprintf(ret, size, "an unknown time");
+}
+
+static void describe_issuer(X509 *cert, char *ret, size_t size)
+{
+    ret[0] = '\0';
+    X509_NAME_get_text_by_NID(X509_get_issuer_name(cert), NID_commonName, ret, (int)size);
+}
+
+static bool is_empty(const struct trust *trust)
+{
+    X509_STORE *store = SSL_CTX_get_cert_store(trust->context);
+    return sk_X509_OBJECT_num(X509_STORE_get0_objects(store)) == 0;
+}
+
+/* What is wrong with the certificate, as its reader can act on it. */
+static void describe_refusal(struct client *client, int code, X509 *cert)
+{
+    char text[200] = "";
+    char *ret = client->refusal;
+    const size_t size = sizeof(client->refusal);
+    switch (code) {
+    case X509_V_ERR_HOSTNAME_MISMATCH:
+        describe_names(cert, text, sizeof(text));
+        snprintf(ret, size, "its certificate is not accepted: it is for another host (%s)", text);
+        return;
+    case X509_V_ERR_CERT_HAS_EXPIRED:
+        describe_time(X509_get0_notAfter(cert), text, sizeof(text));
+        snprintf(ret, size, "its certificate is not accepted: it expired on %s", text);
+        return;
+    case X509_V_ERR_CERT_NOT_YET_VALID:
+        describe_time(X509_get0_notBefore(cert), text, sizeof(text));
+        snprintf(ret, size, "its certificate is not accepted: it is valid only from %s on", text);
+        return;
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT:
+    case X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT_LOCALLY:
+    case X509_V_ERR_UNABLE_TO_VERIFY_LEAF_SIGNATURE:
+    case X509_V_ERR_DEPTH_ZERO_SELF_SIGNED_CERT:
+    case X509_V_ERR_SELF_SIGNED_CERT_IN_CHAIN:
+        describe_issuer(cert, text, sizeof(text));
+        snprintf(ret, size, "its certificate is not accepted: it is signed by an unknown CA (%s)%s",
+                 text,
+                 !client->trust->pem && is_empty(client->trust)
+                     ? "; this machine's own CAs could not be read (" SYSTEM_BUNDLE ")"
+                     : "");
+        return;
+    default:
+        snprintf(ret, size, "its certificate is not accepted: %s",
+                 X509_verify_cert_error_string(code));
+    }
+}
+
+/* SSL_CTX_set_verify(3). Only listens: what OpenSSL found stands. */
+static int on_verify(int is_good, X509_STORE_CTX *context)
+{
+    const SSL *ssl = X509_STORE_CTX_get_ex_data(context, SSL_get_ex_data_X509_STORE_CTX_idx());
+    struct client *client = SSL_get_ex_data(ssl, client_index());
+    X509 *cert = X509_STORE_CTX_get_current_cert(context);
+    if (!is_good && client && cert && !client->refusal[0])
+        describe_refusal(client, X509_STORE_CTX_get_error(context), cert);
+    return is_good;
+}
+
 static void set_up(SSL_CTX *context)
 {
     SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
+    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, on_verify);
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                   SSL_MODE_RELEASE_BUFFERS);
     SSL_CTX_set_read_ahead(context, 1); /* a record's header and body by one read(2) */
@@ -157,14 +255,14 @@ SSL *trust_connect(struct trust *trust, int fd, const char *host, bool only_http
     static const unsigned char both[] = "\x02h2\x08http/1.1";
     const unsigned char *offer = only_http1 ? both + 3 : both;
     unsigned offer_len = (unsigned)sizeof(both) - 1 - (only_http1 ? 3 : 0);
-    struct session_taker *taker = calloc(1, sizeof(*taker));
+    struct client *client = calloc(1, sizeof(*client));
     SSL *ssl = SSL_new(trust->context);
-    if (!taker || !ssl || SSL_set_ex_data(ssl, taker_index(), taker) != 1) {
-        free(taker);
+    if (!client || !ssl || SSL_set_ex_data(ssl, client_index(), client) != 1) {
+        free(client);
         SSL_free(ssl);
         return NULL;
     }
-    *taker = (struct session_taker){on_session, ctx};
+    *client = (struct client){.trust = trust, .on_session = on_session, .ctx = ctx};
     if (!set_name(ssl, host) || SSL_set_alpn_protos(ssl, offer, offer_len) != 0 ||
         SSL_set_fd(ssl, fd) != 1) {
         SSL_free(ssl);
@@ -178,13 +276,15 @@ SSL *trust_connect(struct trust *trust, int fd, const char *host, bool only_http
 
 void trust_forget(SSL *ssl)
 {
-    struct session_taker *taker = SSL_get_ex_data(ssl, taker_index());
-    taker->on_session = NULL;
+    struct client *client = SSL_get_ex_data(ssl, client_index());
+    client->on_session = NULL;
 }
 
-bool trust_refused(const SSL *ssl, const char **ret_reason)
+const char *trust_refusal(const SSL *ssl)
 {
+    const struct client *client = SSL_get_ex_data(ssl, client_index());
     long result = SSL_get_verify_result(ssl);
-    *ret_reason = X509_verify_cert_error_string(result);
-    return result != X509_V_OK;
+    if (result == X509_V_OK)
+        return "";
+    return client->refusal[0] ? client->refusal : X509_verify_cert_error_string(result);
 }

@@ -27,5 +27,6 @@ SSL *trust_connect(struct trust *trust, int fd, const char *host, bool only_http
                    SSL_SESSION *session, trust_on_session on_session, void *ctx);
 /* No session is told any more. */
 void trust_forget(SSL *ssl);
-/* After a handshake that failed: the certificate was the cause, and why. */
-bool trust_refused(const SSL *ssl, const char **ret_reason);
+/* After a handshake that failed: the certificate was the cause, and in which way ("" otherwise).
+ * Parts of the certificate are in it: foreign bytes. */
+const char *trust_refusal(const SSL *ssl);

@@ -472,7 +472,7 @@ static void sweep_origin(struct origin *origin, uint64_t now)
             if (link->is_idle)
                 link_close(link);
             else
-                link_fail(link, EGRESS_FAILED_CONNECT, "no connection was made within 30 s");
+                link_fail(link, EGRESS_FAILED_TIMEOUT, "no connection was made within 30 s");
             next = origin->links; /* a failure may have changed the list */
         }
         link = next;

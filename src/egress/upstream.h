@@ -53,6 +53,7 @@ enum egress_failure {
     EGRESS_FAILED_NAME,    /* the host's name leads to no address */
     EGRESS_FAILED_PRIVATE, /* it leads to addresses that are not public alone */
     EGRESS_FAILED_CONNECT, /* nobody answers there, or a proxy in front refuses */
+    EGRESS_FAILED_TIMEOUT, /* nobody said anything there for too long */
     EGRESS_FAILED_TRUST,   /* its certificate is not accepted */
     EGRESS_FAILED_ANSWER,  /* what came is no HTTP that we take */
     EGRESS_FAILED_CUT,     /* it came in part, or not at all */

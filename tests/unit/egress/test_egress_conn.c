@@ -387,7 +387,7 @@ static void test_plain_http_is_refused(void)
 /* CASES B7. */
 static void test_a_name_that_leads_inside_is_refused(void)
 {
-    expect_status("localhost", "GET / HTTP/1.1\r\nHost: localhost\r\n" CLOSE, "502 ");
+    expect_status("localhost", "GET / HTTP/1.1\r\nHost: localhost\r\n" CLOSE, "403 ");
     assert(strstr(answer, "not public"));
 }
 
