@@ -71,6 +71,18 @@ bool cli_audit_find(const char *data, size_t len, const char *sandbox, const cha
     return false;
 }
 
+/* The audit has gone on in a new file (audit.max_bytes), and this one was read to its end. */
+static void try_to_turn(struct cli_audit *audit)
+{
+    struct stat ours, there;
+    if (fstat(audit->fd, &ours) < 0 || lstat(audit->path, &there) < 0 ||
+        (ours.st_ino == there.st_ino && ours.st_dev == there.st_dev))
+        return;
+    cleanup_fd_at(&audit->fd);
+    try_to_open(audit);
+    audit->offset = 0;
+}
+
 bool cli_audit_wait(struct cli_audit *audit, const char *sandbox, const char *gateway,
                     struct cli_asked *ret)
 {
@@ -87,6 +99,8 @@ bool cli_audit_wait(struct cli_audit *audit, const char *sandbox, const char *ga
         ssize_t n = pread(audit->fd, room, AUDIT_BYTES - 1, audit->offset);
         if (n > 0 && cli_audit_find(room, (size_t)n, sandbox, gateway, ret))
             return true;
+        if (audit->fd >= 0)
+            try_to_turn(audit);
         nanosleep(&pause, NULL);
     }
     return false;

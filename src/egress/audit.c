@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -19,6 +20,11 @@ struct egress_audit {
     int fd;
     bool is_torn;    /* the last write was short: the next line starts on a fresh one */
     bool is_failing; /* told once, until a write succeeds again */
+    int64_t bytes;   /* of the file */
+    int64_t full_at; /* bytes at which `full` is due; 0: never */
+    int64_t max_bytes;
+    bool (*full)(void *ctx);
+    void *ctx;
 };
 
 /* Takes the descriptor, which must be open for appending. */
@@ -33,6 +39,26 @@ int egress_audit_open(int fd, struct egress_audit **ret, struct err *err)
     audit->fd = TAKE_FD(owned);
     *ret = audit;
     return 0;
+}
+
+static void audit_look_at_size(struct egress_audit *audit)
+{
+    if (audit->full_at && audit->bytes >= audit->full_at && audit->full(audit->ctx))
+        audit->full_at = audit->bytes + audit->max_bytes;
+}
+
+void egress_audit_turn(struct egress_audit *audit, int fd, int64_t max_bytes,
+                       bool (*full)(void *ctx), void *ctx)
+{
+    struct stat st;
+    close(audit->fd);
+    audit->fd = fd;
+    audit->is_torn = false;
+    audit->bytes = fstat(fd, &st) < 0 ? 0 : st.st_size;
+    audit->full_at = audit->max_bytes = max_bytes;
+    audit->full = full;
+    audit->ctx = ctx;
+    audit_look_at_size(audit);
 }
 
 void egress_audit_close(struct egress_audit *audit)
@@ -184,5 +210,7 @@ void egress_audit_write(struct egress_audit *audit, const struct egress_audit_en
     while (n < 0 && errno == EINTR);
     if (n > 0)
         audit->is_torn = (size_t)n < line.len;
+    audit->bytes += n > 0 ? n : 0;
     audit_report(audit, n < 0 ? errno : (size_t)n < line.len ? ENOSPC : 0);
+    audit_look_at_size(audit);
 }

@@ -2,6 +2,7 @@
  * start. */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,5 +36,9 @@ struct egress_audit_entry {
 };
 
 int egress_audit_open(int fd, struct egress_audit **ret, struct err *err); /* takes the fd */
+/* Lines go there from now on; takes the fd. When it has `max_bytes`, `full` is called, and again
+ * each time as much was added and no other file came. False from it: at the next line. */
+void egress_audit_turn(struct egress_audit *audit, int fd, int64_t max_bytes,
+                       bool (*full)(void *ctx), void *ctx);
 void egress_audit_close(struct egress_audit *audit);
 void egress_audit_write(struct egress_audit *audit, const struct egress_audit_entry *entry);

@@ -1,9 +1,9 @@
 /*
  * The process: messages of the supervisor (its only peer in ipc/) and the table of attached
  * sandboxes. Runs in paddock-egress, confined, one thread. Hears EGRESS_START once and first, then
- * POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY, SANDBOX_TASK,
- * SANDBOX_DETACH. When the supervisor is gone, so is this process: its sandboxes' listeners live on
- * in their inits.
+ * AUDIT_FILE, POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY,
+ * SANDBOX_TASK, SANDBOX_DETACH. When the supervisor is gone, so is this process: its sandboxes'
+ * listeners live on in their inits.
  */
 #include "egress/process.h"
 
@@ -110,6 +110,22 @@ static int process_start(struct process *process, struct ipc_message *message, s
     return result;
 }
 
+static bool process_audit_is_full(void *ctx)
+{
+    const struct process *process = ctx;
+    return ipc_send(process->sock, IPC_AUDIT_FULL, 0, NULL, NULL, 0, NULL) == 0;
+}
+
+static int process_turn_audit(struct process *process, struct ipc_message *message, struct err *err)
+{
+    const struct msg_audit_file *body = IPC_BODY(message, msg_audit_file);
+    int fd = ipc_take_fd(message, 0);
+    if (fd < 0)
+        return err_set(err, EPROTO, "AUDIT_FILE without a file");
+    egress_audit_turn(process->egress.audit, fd, body->max_bytes, process_audit_is_full, process);
+    return 0;
+}
+
 /* ------------------------------------------------------------------------------ sandboxes */
 
 /* The sandbox's place in the table, or its end. */
@@ -200,6 +216,8 @@ static int process_dispatch(struct process *process, struct ipc_message *message
         return egress_policies_on_load(process->policies, message, err);
     if (type == IPC_SECRET || type == IPC_STATUS)
         return egress_policies_on_secret(process->policies, message, err);
+    if (type == IPC_AUDIT_FILE)
+        return process_turn_audit(process, message, err);
     if (type == IPC_SANDBOX_ATTACH)
         return process_attach(process, message, err);
     if (type == IPC_SANDBOX_POLICY)

@@ -181,6 +181,9 @@ struct msg_sandbox_attach {
     char policy[MSG_NAME]; /* of the folder, without ".json"; "": the one of POLICY_LOAD */
 };
 
+struct msg_audit_file {
+    int64_t max_bytes; /* at this size AUDIT_FULL is due */
+};
 struct msg_sandbox_task {
     char name[MSG_NAME];
     int64_t task; /* its number in the sandbox, from 1 on; 0: none runs */

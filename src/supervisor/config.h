@@ -29,6 +29,7 @@ struct config {
     int64_t ids_base, ids_count;
     int64_t egress_processes;
     int64_t egress_idle_ms;
+    int64_t audit_max_bytes, audit_keep;
     int64_t max_running; /* 0: as many as there are ids */
     int64_t memory_mib;  /* 0: no limit; so are the next two */
     int64_t cpu_millis;

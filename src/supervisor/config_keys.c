@@ -36,6 +36,12 @@ const struct config_key config_keys[] = {
     {"egress_idle_ms", KEY_INTEGER, AT(egress_idle_ms), 1000, WEEK_MS,
      .number = LIMIT_EGRESS_IDLE_MS,
      .describe = "a connection without a byte for so long is ended"},
+    {"audit.max_bytes", KEY_INTEGER, AT(audit_max_bytes), 65536, 1LL << 40,
+     .number = 64LL * 1024 * 1024, .describe = "size at which the audit goes on in a new file",
+     .details = "a file may be larger by the lines of the moment"},
+    {"audit.keep", KEY_INTEGER, AT(audit_keep), 0, LIMIT_AUDIT_KEPT, .number = 4,
+     .describe = "former files of the audit that are kept",
+     .details = "`audit.jsonl.1` is the newest"},
     {"vars", KEY_VARS, 0, .describe = "variables of policies and agents: an object of texts",
      .details =
          "such as `AI_GATEWAY_ACCOUNT_ID`. `AI_GATEWAY_ACCOUNT_ID`, `AI_GATEWAY_ID` (`default`) "

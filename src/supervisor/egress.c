@@ -69,10 +69,9 @@ static int egress_vars(const struct config *config, struct err *err)
 
 static int egress_tell_start(struct supervisor *supervisor, struct err *err)
 {
-    cleanup_fd int audit = openat(supervisor->state_fd, "audit.jsonl",
-                                  O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    cleanup_fd int audit = audit_open(supervisor, err);
     if (audit < 0)
-        return err_errno(err, errno, "cannot open audit.jsonl");
+        return audit;
     cleanup_fd int vars = egress_vars(supervisor->config, err);
     if (vars < 0)
         return vars;
@@ -80,6 +79,7 @@ static int egress_tell_start(struct supervisor *supervisor, struct err *err)
     IPC_SET_TEXT(start.upstream_proxy, supervisor->config->upstream_proxy);
     int fds[3] = {egress_maker.intermediate_fd, audit, vars};
     channel_send(supervisor->egress.channel, IPC_EGRESS_START, 0, &start, fds, 3);
+    audit_tell(supervisor, audit);
     return 0;
 }
 
@@ -379,6 +379,8 @@ static void egress_on_message(void *ctx, struct ipc_message *message)
         egress_give_secret(supervisor, message);
     else if (message->header.type == IPC_POLICY_LOADED)
         egress_on_loaded(supervisor, message);
+    else if (message->header.type == IPC_AUDIT_FULL)
+        audit_turn(supervisor);
     else if (message->header.type == IPC_POLICY_STATE)
         egress_note_named(supervisor, IPC_BODY(message, msg_policy_state));
     else

@@ -4,7 +4,7 @@
  *
  *   config, meta, secrets, paths    what is read from files
  *   event, channel, spawn           what is waited for, talked to, started
- *   api, egress                     the two children
+ *   api, egress, audit              the two children, and the latter's files
  *   dispatch, documents             the api's requests, and the JSON of its questions
  *   table, instance, init           sandboxes: queue of operations, lifecycle, messages of init
  *   settings                        what clients set of a sandbox
@@ -144,6 +144,13 @@ struct agents {
 void agents_list(const struct supervisor *supervisor, struct agents *ret);
 /* An array of them, each with its image, or with what is wrong with its recipe. */
 void agents_write(struct json_writer *writer, struct supervisor *supervisor);
+
+/* audit.c: a descriptor that appends to STATE/audit.jsonl, or a negative errno. */
+int audit_open(const struct supervisor *supervisor, struct err *err);
+/* Gives it to egress, with the size at which it is full. */
+void audit_tell(struct supervisor *supervisor, int fd);
+/* egress says that it is full: a new one is begun. */
+void audit_turn(struct supervisor *supervisor);
 
 /* api.c */
 void api_start(struct supervisor *supervisor);

@@ -169,6 +169,9 @@
 #define LIMIT_AUDIT_LINE_BYTES (16 * 1024)
 #define LIMIT_AUDIT_TEXT_BYTES 2048
 
+/* Former files of the audit that can be kept: each turn renames them all. */
+#define LIMIT_AUDIT_KEPT 100
+
 /* PEM of the CA: a key and two certificates are some 2 KiB. */
 #define LIMIT_CA_PEM_BYTES (64 * 1024)
 /* Leaf certificates kept, by host: some 2 KiB each. */

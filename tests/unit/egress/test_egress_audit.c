@@ -141,6 +141,47 @@ static void test_no_request_can_forge_or_break_a_line(void)
     egress_audit_close(audit);
 }
 
+static int asked;
+
+static bool on_full(void *ctx)
+{
+    asked++;
+    return *(bool *)ctx;
+}
+
+static void test_a_full_file_is_told_until_another_comes(void)
+{
+    cleanup_fd int first = -1, second = memfd_create("audit", MFD_CLOEXEC);
+    struct egress_audit *audit = open_audit(&first);
+    struct egress_audit_entry entry = {.method = "GET"};
+    bool is_heard = false;
+    egress_audit_write(audit, &entry); /* some 400 bytes */
+    egress_audit_turn(audit, dup(first), 600, on_full, &is_heard);
+    assert(asked == 0);
+    egress_audit_write(audit, &entry);
+    egress_audit_write(audit, &entry);
+    assert(asked == 2); /* nobody heard it */
+    is_heard = true;
+    egress_audit_write(audit, &entry);
+    assert(asked == 3);
+    egress_audit_write(audit, &entry);
+    assert(asked == 3);
+    egress_audit_write(audit, &entry); /* as much again, and no other file */
+    assert(asked == 4);
+    cleanup_buf struct buf before = BUF_INIT(4 * LIMIT_AUDIT_LINE_BYTES);
+    cleanup_buf struct buf after = BUF_INIT(4 * LIMIT_AUDIT_LINE_BYTES);
+    written(first, &before);
+    egress_audit_turn(audit, dup(second), 600, on_full, &is_heard);
+    egress_audit_write(audit, &entry);
+    written(second, &after);
+    assert(asked == 4 && after.len && after.data[after.len - 1] == '\n');
+    size_t len = before.len;
+    buf_clear(&before);
+    written(first, &before);
+    assert(before.len == len);
+    egress_audit_close(audit);
+}
+
 static void test_a_full_disk_is_no_end(void)
 {
     struct err err;
@@ -158,6 +199,7 @@ int main(void)
     test_a_request_is_one_line_with_every_field();
     test_no_value_of_a_query_is_written();
     test_no_request_can_forge_or_break_a_line();
+    test_a_full_file_is_told_until_another_comes();
     test_a_full_disk_is_no_end();
     return 0;
 }
