@@ -27,7 +27,7 @@ static int append_base64(struct secret *value, const char *text, size_t len)
         for (size_t j = 0; j < 3; j++)
             bits = bits << 8 | (i + j < len ? (unsigned char)text[i + j] : 0U);
         for (size_t j = 0; j < 4; j++)
-            four[j] = j > len - i ? '=' : digits[bits >> (18 - 6 * j) & 63];
+            four[j] = (char)(j > len - i ? '=' : digits[bits >> (18 - 6 * j) & 63]);
         result = secret_append(&out, four, sizeof(four));
     }
     return result ? result : secret_append(value, out.data, out.len);
@@ -53,8 +53,8 @@ static int append_part(struct secret *value, const struct policy_part *part,
     if (!is_header_text(text, len))
         return err_set(err, EINVAL, "the value of %s would hold a control character%s%s", header,
                        secret ? ", from secret " : "", secret ? part->text : "");
-    int result = part->basic_user ? append_basic(value, part->basic_user, secret)
-                                  : secret_append(value, text, len);
+    int result = secret && part->basic_user ? append_basic(value, part->basic_user, secret)
+                                            : secret_append(value, text, len);
     return result < 0 ? err_set(err, ENOMEM, "out of memory") : 0;
 }
 

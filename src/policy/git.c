@@ -50,14 +50,14 @@ static bool git_path_read(const char *path, struct git_path *ret)
     return true;
 }
 
-/* Glob of one component; only "*" is special. Linear in space, at worst quadratic in time over
- * names of 127 bytes. */
-static bool glob_matches(const char *pattern, size_t pattern_len, const char *text)
+/* Linear in space; the time grows at worst with the product of the two lengths. */
+bool policy_glob_matches(const char *pattern, size_t pattern_len, const char *text, size_t len)
 {
     const char *end = pattern + pattern_len;
+    const char *text_end = text + len;
     const char *star = NULL;
     const char *star_text = NULL;
-    while (*text) {
+    while (text < text_end) {
         if (pattern < end && *pattern == '*') {
             star = pattern++;
             star_text = text;
@@ -83,8 +83,10 @@ static bool repository_matches(const struct policy_git *git, const struct git_pa
     for (size_t i = 0; i < git->repositories.count; i++) {
         const char *pattern = git->repositories.items[i];
         const char *slash = strchr(pattern, '/');
-        if (glob_matches(pattern, (size_t)(slash - pattern), path->owner) &&
-            glob_matches(slash + 1, strlen(slash + 1), path->repository))
+        if (policy_glob_matches(pattern, (size_t)(slash - pattern), path->owner,
+                                strlen(path->owner)) &&
+            policy_glob_matches(slash + 1, strlen(slash + 1), path->repository,
+                                strlen(path->repository)))
             return true;
     }
     return false;

@@ -80,6 +80,8 @@ void policy_git_decide(const struct policy_rule *rule, const struct policy_reque
                        struct policy_verdict *ret);
 /* True when `pattern` is OWNER/REPO, each made of name characters and "*". */
 bool policy_git_pattern_is_valid(const char *pattern);
+/* True when `text` is what the pattern, in which only "*" is special, stands for. */
+bool policy_glob_matches(const char *pattern, size_t pattern_len, const char *text, size_t len);
 /* What git-check-ref-format(1) lets be the end of a ref; "*" too, in patterns. */
 bool policy_ref_name_is_valid(const char *name, size_t len);
 

@@ -107,8 +107,37 @@ struct policy_verdict {
 void policy_decide(const struct policy *policy, const struct policy_request *request,
                    struct policy_verdict *ret);
 
-/* True when this allowed request is a push whose body must be judged before any of it is sent. */
+/* True when this allowed request is a push whose body must be judged before any of it is sent: by
+ * policy_push_read, and one with a Content-Encoding cannot be. */
 bool policy_rule_judges_push(const struct policy_rule *rule, const struct policy_request *request);
+
+/* A push to git-receive-pack(1): its body begins with the list of the refs that it changes
+ * (gitprotocol-pack(5), "Reference Update Request"), behind which stands the pack. */
+enum policy_push_state {
+    POLICY_PUSH_MORE,       /* the list is not whole yet */
+    POLICY_PUSH_ALLOWED,    /* all may be sent */
+    POLICY_PUSH_REFUSED,    /* nothing may be sent; policy_push_report tells git */
+    POLICY_PUSH_UNREADABLE, /* no list, or one that asks for more than refs: 403 with the reason */
+};
+/* Zero at the start of a push. */
+struct policy_push {
+    enum policy_push_state state;
+    size_t read;      /* bytes of the body that belong to the list, as far as it was read */
+    size_t commands;  /* refs in it */
+    size_t id_len;    /* letters of an object's name: 40 or 64 */
+    char reason[512]; /* of REFUSED and UNREADABLE: one line of ASCII, without a newline */
+};
+/* Reads on. `body` holds the push from its first byte on, which the caller keeps until the state is
+ * no longer MORE: never more than LIMIT_POLICY_PUSH_BYTES are needed. `is_end`: the body ends here;
+ * then the state is never MORE. */
+enum policy_push_state policy_push_read(struct policy_push *push, const struct policy_rule *rule,
+                                        const char *body, size_t len, bool is_end);
+/* Appends the body of an answer (200, application/x-git-receive-pack-result) from which git prints
+ * why each ref of a REFUSED push stayed as it was. -EINVAL: the client asked for no report, so that
+ * 403 with the reason is the answer; -EMSGSIZE, -ENOMEM: no room. `body` is the one that was read.
+ */
+int policy_push_report(const struct policy_push *push, const struct policy_rule *rule,
+                       const char *body, struct buf *ret);
 
 /* What an allowed request becomes. Names are compared as the most obliging server might: letters of
  * either case, and every character that is neither letter nor digit as "-" (CGI makes "_" of it).

@@ -73,6 +73,11 @@
 #define LIMIT_POLICY_STRING_BYTES (16 * 1024)
 /* Names of variables and secrets in a policy. */
 #define LIMIT_POLICY_NAME_BYTES 64
+/* The refs at the start of a push (a line of git's protocol has up to 65,520 bytes): held in memory
+ * until they are judged; some 1,000 refs. */
+#define LIMIT_POLICY_PUSH_BYTES (128 * 1024)
+/* What git is told of each of them. */
+#define LIMIT_POLICY_PUSH_REPORT_BYTES (1024 * 1024)
 /* Why a rule is inactive: it may name several things. */
 #define LIMIT_POLICY_REASON_BYTES 1024
 
