@@ -138,46 +138,6 @@ static bool is_spoken(struct call *call, const struct call_request *request)
     return false;
 }
 
-static bool is_allowed(struct call *call)
-{
-    struct refusal refusal;
-    struct policy *policy = egress_policy_of(call->sandbox);
-    if (!policy) {
-        char reason[REFUSE_TEXT_MAX];
-        egress_policy_lack(call->sandbox, reason, sizeof(reason));
-        refuse_with(503, reason, &refusal);
-        refusal.is_final = true;
-        call_answer_refusal(call, &refusal, "inactive");
-        return false;
-    }
-    call->policy = policy_ref(policy);
-    struct policy_request asked = {
-        .method = call->method,
-        .host = call->host,
-        .port = call->port,
-        .path = buf_text(&call->path),
-        .query = buf_text(&call->query),
-        .is_tls = call->is_tls,
-    };
-    struct policy_verdict verdict;
-    policy_decide(call->policy, &asked, &verdict);
-    call->rule = verdict.rule;
-    if (verdict.decision == POLICY_ALLOWED && !call->is_tls)
-        verdict.decision = POLICY_PLAIN_HTTP; /* no rule may open plain HTTP */
-    if (verdict.decision == POLICY_ALLOWED && verdict.rule &&
-        policy_rule_judges_push(verdict.rule, &asked)) {
-        verdict.decision = POLICY_DENIED_GIT; /* its body is not judged here */
-        snprintf(verdict.reason, sizeof(verdict.reason),
-                 "a push bound to branches or tags cannot be judged yet");
-    }
-    if (verdict.decision == POLICY_ALLOWED && verdict.rule)
-        return true;
-    refuse_by_verdict(&verdict, call->host, &refusal);
-    call_answer_refusal(call, &refusal,
-                        verdict.decision == POLICY_INACTIVE ? "inactive" : "denied");
-    return false;
-}
-
 static int remember_secret(struct call *call, const char *data, size_t len)
 {
     if (len == 0)
@@ -344,7 +304,7 @@ void call_begin(struct call *call, const struct call_request *request)
 {
     call->expects_continue = request->expects_continue;
     call->wants_json = refuse_wants_json(request->fields, request->field_count);
-    if (!is_spoken(call, request) || !find_target(call, request) || !is_allowed(call) ||
+    if (!is_spoken(call, request) || !find_target(call, request) || !call_is_allowed(call) ||
         has_override(call, request))
         return;
     call->is_upgrade = request->upgrade.len > 0;

@@ -16,14 +16,6 @@ static void answer_ourselves(struct call *call, const struct refusal *refusal)
     call->front->refuse(call, &own);
 }
 
-void call_answer_refusal(struct call *call, const struct refusal *refusal, const char *decision)
-{
-    char reason[REFUSE_TEXT_MAX];
-    snprintf(reason, sizeof(reason), "%.*s", (int)strlen(refusal->text) - 1, refusal->text);
-    answer_ourselves(call, refusal);
-    call_audit(call, decision, reason, "policy");
-}
-
 static void drop_exchange(struct call *call)
 {
     if (call->exchange)
@@ -31,16 +23,29 @@ static void drop_exchange(struct call *call)
     call->exchange = NULL;
 }
 
-/* `refusal` answers it, if nothing has yet. */
-static void fail(struct call *call, const struct refusal *refusal, const char *reason,
-                 const char *ended_by)
+/* `reason` is the audit's. */
+static void stop(struct call *call, const struct refusal *refusal, const char *decision,
+                 const char *reason, const char *ended_by)
 {
     drop_exchange(call);
     if (call->head_sent)
         call->front->cut(call);
     else
         answer_ourselves(call, refusal);
-    call_audit(call, "error", reason, ended_by);
+    call_audit(call, decision, reason, ended_by);
+}
+
+void call_stop(struct call *call, const struct refusal *refusal, const char *decision,
+               const char *ended_by)
+{
+    char reason[REFUSE_TEXT_MAX];
+    snprintf(reason, sizeof(reason), "%.*s", (int)strlen(refusal->text) - 1, refusal->text);
+    stop(call, refusal, decision, reason, ended_by);
+}
+
+void call_answer_refusal(struct call *call, const struct refusal *refusal, const char *decision)
+{
+    call_stop(call, refusal, decision, "policy");
 }
 
 void call_fail(struct call *call, int status, const char *reason, const char *ended_by)
@@ -49,7 +54,7 @@ void call_fail(struct call *call, int status, const char *reason, const char *en
     char text[REFUSE_TEXT_MAX + POLICY_HOST_MAX];
     snprintf(text, sizeof(text), "%s: %s", call->host, reason);
     refuse_with(status, text, &refusal);
-    fail(call, &refusal, reason, ended_by);
+    stop(call, &refusal, "error", reason, ended_by);
 }
 
 /* The exchange ended, and not well. */
@@ -57,7 +62,7 @@ static void fail_by_upstream(struct call *call, enum egress_failure failure, con
 {
     struct refusal refusal;
     refuse_by_failure(failure, call->host, reason, &refusal);
-    fail(call, &refusal, reason, "upstream");
+    stop(call, &refusal, "error", reason, "upstream");
 }
 
 void call_abandon(struct call *call)

@@ -8,5 +8,11 @@ extern const struct egress_exchange_events call_exchange_events;
 void call_answer_refusal(struct call *call, const struct refusal *refusal, const char *decision);
 /* call_audit.c. An answer's head came: what its upstream speaks. */
 void call_note_upstream(struct call *call);
+/* As call_answer_refusal, also of a call under way: its exchange ends, and an answer that was begun
+ * is cut. */
+void call_stop(struct call *call, const struct refusal *refusal, const char *decision,
+               const char *ended_by);
+/* call_judge.c: asks the policy; what it does not allow is answered. */
+bool call_is_allowed(struct call *call);
 /* The call's one line; later ones are dropped. */
 void call_audit(struct call *call, const char *decision, const char *reason, const char *ended_by);

@@ -465,3 +465,15 @@ void egress_conn_close_all(struct egress_sandbox *sandbox)
 {
     egress_sandbox_each_conn(sandbox, conn_close);
 }
+
+static void judge_again(struct egress_conn *conn)
+{
+    call_judge_again(&conn->call);
+    if (conn->h2)
+        conn_h2_judge_all(conn);
+}
+
+void egress_conn_judge_all(struct egress_sandbox *sandbox)
+{
+    egress_sandbox_each_conn(sandbox, judge_again);
+}

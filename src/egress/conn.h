@@ -99,3 +99,4 @@ size_t conn_h2_large_bytes(const struct egress_conn *conn);
 /* Calls that nobody moved for the idle limit end; ms until the next look. */
 int64_t conn_h2_on_deadline(struct egress_conn *conn);
 bool conn_h2_is_idle(const struct egress_conn *conn); /* no call */
+void conn_h2_judge_all(struct egress_conn *conn);     /* as call_judge_again, of each call */

@@ -416,3 +416,9 @@ bool conn_h2_is_idle(const struct egress_conn *conn)
 {
     return conn->h2->stream_count == 0;
 }
+
+void conn_h2_judge_all(struct egress_conn *conn)
+{
+    for (struct stream *stream = conn->h2->streams; stream; stream = stream->next)
+        call_judge_again(&stream->call);
+}

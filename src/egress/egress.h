@@ -52,7 +52,8 @@ struct egress {
     struct egress_named_policy *named; /* the others too */
     size_t named_count;
     char policy_refusal[512]; /* why there is no policy in force, if that is known */
-    int64_t idle_ms;          /* a connection without a byte for so long is ended */
+    void (*policy_changed)(struct egress *egress); /* other policies are in force */
+    int64_t idle_ms; /* a connection without a byte for so long is ended */
 };
 
 /* The policy that decides for the sandbox now, or NULL: everything is refused. */
@@ -68,6 +69,8 @@ const struct secret *egress_secret(void *egress, const char *name);
  * egress_conn_close_all(sandbox) ends it. */
 void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls);
 void egress_conn_close_all(struct egress_sandbox *sandbox);
+/* The policy of the sandbox is another one: requests and tunnels that it does not allow end. */
+void egress_conn_judge_all(struct egress_sandbox *sandbox);
 
 /* process.c: list of the sandbox's connections, for conn.c. */
 struct egress_conn;

@@ -315,6 +315,7 @@ static int load_finish(struct egress_policies *policies, struct err *err)
              policy_rule_count(policy), answer.inactive);
     uint64_t id = load->id;
     load_free(load);
+    policies->egress->policy_changed(policies->egress);
     return ipc_send(policies->sock, IPC_POLICY_LOADED, id, &answer, NULL, 0, err);
 }
 

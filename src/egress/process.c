@@ -187,8 +187,17 @@ static void process_set_policy(const struct process *process, const struct ipc_m
 {
     const struct msg_sandbox_attach *body = IPC_BODY(message, msg_sandbox_attach);
     size_t index = process_find(process, IPC_TEXT(body->name));
-    if (index < process->sandbox_count)
-        egress_sandbox_set_policy(process->sandboxes[index], IPC_TEXT(body->policy));
+    if (index == process->sandbox_count)
+        return;
+    egress_sandbox_set_policy(process->sandboxes[index], IPC_TEXT(body->policy));
+    egress_conn_judge_all(process->sandboxes[index]);
+}
+
+static void process_policy_changed(struct egress *egress)
+{
+    const struct process *process = (struct process *)egress; /* its first member */
+    for (size_t i = 0; i < process->sandbox_count; i++)
+        egress_conn_judge_all(process->sandboxes[i]);
 }
 
 /* A detach that came late, for an instance that was replaced, changes nothing. */
@@ -288,6 +297,7 @@ int egress_process_run(int sock, struct err *err)
         return err_set(err, -result, "cannot make the loop: %s", uv_strerror(result));
     process.egress.loop = &process.loop;
     process.egress.turns = &process.turns;
+    process.egress.policy_changed = process_policy_changed;
     turn_queue_open(&process.turns, &process.loop);
     process.poll.data = &process;
     process.renewal.data = &process;

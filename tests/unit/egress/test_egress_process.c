@@ -79,6 +79,11 @@ void egress_conn_close_all(struct egress_sandbox *sandbox)
     egress_sandbox_each_conn(sandbox, conn_close);
 }
 
+void egress_conn_judge_all(struct egress_sandbox *sandbox)
+{
+    (void)sandbox;
+}
+
 int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char *proxy,
                           struct egress_upstreams **ret, struct err *err)
 {

@@ -1,0 +1,76 @@
+/*
+ * What the policy says of a call: when it begins, and again of one that is under way when another
+ * policy comes into force. Process: paddock-egress.
+ */
+#include <stdio.h>
+#include <string.h>
+
+#include "egress/call_internal.h"
+#include "util/cleanup.h"
+
+static void decide(const struct call *call, const struct policy *policy, struct policy_verdict *ret)
+{
+    struct policy_request asked = {
+        .method = call->method,
+        .host = call->host,
+        .port = call->port,
+        .path = buf_text(&call->path),
+        .query = buf_text(&call->query),
+        .is_tls = call->is_tls,
+    };
+    policy_decide(policy, &asked, ret);
+    if (ret->decision == POLICY_ALLOWED && !call->is_tls)
+        ret->decision = POLICY_PLAIN_HTTP; /* no rule may open plain HTTP */
+    if (ret->decision == POLICY_ALLOWED && ret->rule &&
+        policy_rule_judges_push(ret->rule, &asked)) {
+        ret->decision = POLICY_DENIED_GIT; /* its body is not judged here */
+        snprintf(ret->reason, sizeof(ret->reason),
+                 "a push bound to branches or tags cannot be judged yet");
+    }
+    if (ret->decision == POLICY_ALLOWED && !ret->rule)
+        ret->decision = POLICY_DENIED;
+}
+
+/* Judges the call by the sandbox's policy. Returns the audit's word: NULL when it is allowed, else
+ * *ret says how to refuse it. */
+static const char *judge(const struct call *call, struct policy *policy,
+                         struct policy_verdict *verdict, struct refusal *ret)
+{
+    char reason[REFUSE_TEXT_MAX];
+    if (!policy) {
+        egress_policy_lack(call->sandbox, reason, sizeof(reason));
+        refuse_with(503, reason, ret);
+        ret->is_final = true;
+        return "inactive";
+    }
+    decide(call, policy, verdict);
+    if (verdict->decision == POLICY_ALLOWED)
+        return NULL;
+    refuse_by_verdict(verdict, call->host, ret);
+    return verdict->decision == POLICY_INACTIVE ? "inactive" : "denied";
+}
+
+bool call_is_allowed(struct call *call)
+{
+    struct refusal refusal;
+    struct policy_verdict verdict = {0};
+    struct policy *policy = egress_policy_of(call->sandbox);
+    const char *decision = judge(call, policy, &verdict, &refusal);
+    call->policy = policy ? policy_ref(policy) : NULL;
+    call->rule = verdict.rule;
+    if (!decision)
+        return true;
+    call_answer_refusal(call, &refusal, decision);
+    return false;
+}
+
+void call_judge_again(struct call *call)
+{
+    struct refusal refusal;
+    struct policy_verdict verdict = {0};
+    if (!call->exchange)
+        return;
+    const char *decision = judge(call, egress_policy_of(call->sandbox), &verdict, &refusal);
+    if (decision)
+        call_stop(call, &refusal, decision, "policy");
+}
