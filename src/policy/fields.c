@@ -79,23 +79,23 @@ int policy_read_strings(struct policy_parser *parser, const struct json *list,
                         struct policy_strings *ret)
 {
     size_t count = json_count(list);
+    int result = 0;
     if (count == 0)
         return policy_refuse(parser, list, "the list is empty: leave the key out instead");
     ret->items = calloc(count, sizeof(*ret->items));
     if (!ret->items)
         return policy_refuse(parser, list, "out of memory");
     for (size_t i = 0; i < count; i++) {
-        const struct json *value = json_at(list, i);
         char *text = NULL;
-        if (policy_expand_text(parser, value, &text) < 0)
-            return -EINVAL;
+        if (policy_expand_text(parser, json_at(list, i), &text) < 0)
+            result = -EINVAL;
         if (!text)
             continue;
         ret->items[ret->count++] = text;
-        if (check(parser, value, text) < 0)
-            return -EINVAL;
+        if (check(parser, json_at(list, i), text) < 0)
+            result = -EINVAL;
     }
-    return 0;
+    return result;
 }
 
 static int read_port(struct policy_parser *parser, struct policy_rule *rule,
@@ -185,29 +185,34 @@ static int read_headers_remove(struct policy_parser *parser, struct policy_rule 
     return policy_read_strings(parser, value, check_header_name, &rule->remove);
 }
 
+static int read_header(struct policy_parser *parser, struct policy_rule *rule,
+                       const struct json *value, const char *name)
+{
+    struct policy_header *header = &rule->set[rule->set_count];
+    header->name = strdup(name);
+    if (!header->name)
+        return policy_refuse(parser, value, "out of memory");
+    rule->set_count++;
+    if (check_header_name(parser, value, header->name) < 0)
+        return -EINVAL;
+    for (struct policy_header *other = rule->set; other < header; other++)
+        if (strcmp(other->name, header->name) == 0)
+            return policy_refuse(parser, value, "header %s is set twice", header->name);
+    return policy_expand_value(parser, value, &header->value);
+}
+
 static int read_headers_set(struct policy_parser *parser, struct policy_rule *rule,
                             const struct json *object)
 {
     size_t count = json_count(object);
+    int result = 0;
     rule->set = count ? calloc(count, sizeof(*rule->set)) : NULL;
     if (!rule->set)
         return policy_refuse(parser, object, count ? "out of memory" : "\"set\" is empty");
-    for (size_t i = 0; i < count; i++) {
-        const struct json *value = json_at(object, i);
-        struct policy_header *header = &rule->set[i];
-        header->name = strdup(json_key_at(object, i));
-        if (!header->name)
-            return policy_refuse(parser, value, "out of memory");
-        rule->set_count++;
-        if (check_header_name(parser, value, header->name) < 0)
-            return -EINVAL;
-        for (size_t j = 0; j < i; j++)
-            if (strcmp(rule->set[j].name, header->name) == 0)
-                return policy_refuse(parser, value, "header %s is set twice", header->name);
-        if (policy_expand_value(parser, value, &header->value) < 0)
-            return -EINVAL;
-    }
-    return 0;
+    for (size_t i = 0; i < count; i++)
+        if (read_header(parser, rule, json_at(object, i), json_key_at(object, i)) < 0)
+            result = -EINVAL;
+    return result;
 }
 
 static int read_headers(struct policy_parser *parser, struct policy_rule *rule,
@@ -252,13 +257,14 @@ static int check_plain_secrets(struct policy_parser *parser, const struct policy
 int policy_rule_check(struct policy_parser *parser, struct policy_rule *rule,
                       const struct json *json)
 {
+    int result = 0;
     if (!json_get(json, "host"))
-        return policy_refuse(parser, json, "a rule must have a \"host\"");
-    if (!rule->port)
+        result = policy_refuse(parser, json, "a rule must have a \"host\"");
+    if (!json_get(json, "port"))
         rule->port = rule->plain_http ? POLICY_PORT_HTTP : POLICY_PORT_HTTPS;
     if (rule->plain_http && check_plain_secrets(parser, rule, json) < 0)
-        return -EINVAL;
-    if (policy_check_git(parser, rule, json) < 0)
-        return -EINVAL;
-    return policy_check_upstream(parser, rule, json);
+        result = -EINVAL;
+    if (policy_check_git(parser, rule, json) < 0 || policy_check_upstream(parser, rule, json) < 0)
+        result = -EINVAL;
+    return result;
 }

@@ -27,6 +27,8 @@ struct policy_strings {
     size_t count;
 };
 
+void policy_strings_free(struct policy_strings *strings);
+
 struct policy_git {
     bool fetch, push, lfs;
     struct policy_strings repositories; /* "owner/repo" patterns */
@@ -85,15 +87,26 @@ bool policy_glob_matches(const char *pattern, size_t pattern_len, const char *te
 /* What git-check-ref-format(1) lets be the end of a ref; "*" too, in patterns. */
 bool policy_ref_name_is_valid(const char *name, size_t len);
 
-/* The reading of one rule: where it stands, and what it misses. */
+#define POLICY_INCLUDE_DEPTH 8
+
+/* A file that is being read, and the one that includes it. */
+struct policy_frame {
+    const char *file;
+    const struct policy_frame *includer; /* NULL: the policy itself */
+};
+
+/* The reading of a policy: where it stands, and what the rule being read misses. */
 struct policy_parser {
     const char *file;
     const struct policy_env *env;
-    struct err *err;
-    struct buf missing; /* reasons, joined by "; ", of the rule being read */
+    struct err *err; /* the first problem */
+    size_t problems;
+    const struct policy_frame *frame;
+    struct policy_strings included; /* names of the files that were read beside the policy's own */
+    struct buf missing;             /* reasons, joined by "; ", of the rule being read */
 };
 
-/* "FILE:LINE:COLUMN: reason" and -EINVAL. */
+/* Notes the problem "FILE:LINE:COLUMN: reason" and returns -EINVAL; the caller may read on. */
 int policy_refuse(struct policy_parser *parser, const struct json *at, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

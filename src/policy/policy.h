@@ -45,12 +45,16 @@ struct policy_env {
     const char *(*variable)(void *ctx, const char *name); /* value, or NULL: not set */
     /* NULL: it is there; "": it is not set; else why what is there cannot be used. */
     const char *(*secret_lack)(void *ctx, const char *name);
-    int (*file)(void *ctx, const char *name, struct buf *ret); /* a *.pem beside it; -ENOENT */
+    /* A *.pem or *.json beside it; -ENOENT and the like. */
+    int (*file)(void *ctx, const char *name, struct buf *ret);
+    /* When set, told of every problem that makes policy_parse fail, in its form. */
+    void (*problem)(void *ctx, const char *message);
 };
 
-/* Parses. Errors (-EINVAL): "FILE:LINE:COLUMN: reason"; unknown keys are errors. A rule that names
- * an unset variable or secret is loaded inactive. The caller frees with policy_unref (counted: a
- * request in flight keeps the policy it was judged by). */
+/* Parses, also the files that it includes. Errors (-EINVAL): "FILE:LINE:COLUMN: reason" of the
+ * first problem; unknown keys are errors. A rule that names an unset variable or secret is loaded
+ * inactive. The caller frees with policy_unref (counted: a request in flight keeps the policy it
+ * was judged by). */
 int policy_parse(const char *file, const char *data, size_t len, const struct policy_env *env,
                  struct policy **ret, struct err *err);
 struct policy *policy_ref(struct policy *policy);

@@ -7,7 +7,7 @@
 #include "policy/internal.h"
 #include "util/cleanup.h"
 
-static void strings_free(struct policy_strings *strings)
+void policy_strings_free(struct policy_strings *strings)
 {
     for (size_t i = 0; i < strings->count; i++)
         free(strings->items[i]);
@@ -31,11 +31,11 @@ static void rule_free(struct policy_rule *rule)
         policy_value_free(&rule->set[i].value);
     }
     free(rule->set);
-    strings_free(&rule->methods);
-    strings_free(&rule->remove);
-    strings_free(&rule->git.repositories);
-    strings_free(&rule->git.branches);
-    strings_free(&rule->git.tags);
+    policy_strings_free(&rule->methods);
+    policy_strings_free(&rule->remove);
+    policy_strings_free(&rule->git.repositories);
+    policy_strings_free(&rule->git.branches);
+    policy_strings_free(&rule->git.tags);
     free(rule->name);
     free(rule->host);
     free(rule->path);

@@ -22,10 +22,26 @@ static const char *secret_lack(void *ctx, const char *name)
     return name[0] == 'N' ? "" : name[0] == 'R' ? "it is refused" : NULL;
 }
 
+/* An include is the text itself once more, under another name. */
+struct text {
+    const char *data;
+    size_t len;
+    size_t problems;
+};
+
 static int file(void *ctx, const char *name, struct buf *ret)
 {
-    (void)ctx;
+    const struct text *text = ctx;
+    if (name[0] != 'n' && strstr(name, ".json"))
+        return buf_append(ret, text->data, text->len);
     return name[0] == 'n' ? -ENOENT : buf_append_string(ret, "-----BEGIN CERTIFICATE-----\n");
+}
+
+static void problem(void *ctx, const char *message)
+{
+    struct text *text = ctx;
+    assert(strchr(message, ':'));
+    text->problems++;
 }
 
 static const struct secret *secret(void *ctx, const char *name)
@@ -54,13 +70,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         {"POST", "git.test", 443, "/acme/demo.git/git-upload-pack", "", true},
         {"GET", "a.test", 80, "/", "", false},
     };
-    struct policy_env env = {.variable = variable, .secret_lack = secret_lack, .file = file};
+    struct text text = {(const char *)data, len, 0};
+    struct policy_env env = {.ctx = &text,
+                             .variable = variable,
+                             .secret_lack = secret_lack,
+                             .file = file,
+                             .problem = problem};
     struct policy *policy = NULL;
     struct err err = {0};
     if (policy_parse("fuzz.json", (const char *)data, len, &env, &policy, &err) < 0) {
-        assert(!policy && strncmp(err.message, "fuzz.json:", 10) == 0);
+        assert(!policy && strstr(err.message, ".json:") && text.problems > 0);
         return 0;
     }
+    struct policy_port ports[POLICY_PORTS_MAX];
+    assert(text.problems == 0 && policy_ports(policy, ports) <= POLICY_PORTS_MAX);
     for (size_t i = 0; i < policy_rule_count(policy); i++)
         check_rule(policy_rule_at(policy, i));
     for (size_t i = 0; i < ARRAY_LEN(requests); i++) {

@@ -33,19 +33,57 @@ static const char *fake_secret(void *ctx, const char *name)
     return fake->is_configured && strcmp(name, "TOKEN") == 0 ? NULL : "";
 }
 
+/* Files by name; "deep-N.json" includes the next one. */
+static const struct {
+    const char *name, *text;
+} files[] = {
+    {"ca.pem", "-----BEGIN CERTIFICATE-----\n"},
+    {"empty.pem", ""},
+    {"more.json", "{\"rules\": [{\"name\": \"more\", \"host\": \"more.test\"}, "
+                  "{\"host\": \"a.test\"}]}"},
+    {"both.json", "{\"include\": [\"more.json\"]}"},
+    {"self.json", "{\"include\": [\"self.json\"]}"},
+    {"back.json", "{\"include\": [\"p.json\"]}"},
+    {"bad.json", "{\"rules\": [{\"host\": \"a.test\",\n \"port\": 0, \"path\": \"x\"}, 3]}"},
+    {"text.json", "{"},
+    {"plain.json", "{\"rules\": [{\"host\": \"a.test\", \"plain_http\": true, \"port\": 8443}]}"},
+};
+
 static int fake_file(void *ctx, const char *name, struct buf *ret)
 {
+    int depth = 0;
     (void)ctx;
-    if (strcmp(name, "ca.pem") == 0)
-        return buf_append_string(ret, "-----BEGIN CERTIFICATE-----\n");
-    return strcmp(name, "empty.pem") == 0 ? 0 : -ENOENT;
+    for (size_t i = 0; i < ARRAY_LEN(files); i++)
+        if (strcmp(files[i].name, name) == 0)
+            return buf_append_string(ret, files[i].text);
+    if (sscanf(name, "deep-%d.json", &depth) == 1 && depth < 100)
+        return buf_appendf(ret, "{\"include\": [\"deep-%d.json\"]}", depth + 1);
+    return strcmp(name, "deep-100.json") == 0 ? buf_append_string(ret, "{\"rules\": []}") : -ENOENT;
+}
+
+static char problems[4096];
+
+static void fake_problem(void *ctx, const char *message)
+{
+    size_t len = strlen(problems);
+    (void)ctx;
+    snprintf(problems + len, sizeof(problems) - len, "%s\n", message);
+}
+
+const char *load_problems(void)
+{
+    return problems;
 }
 
 int load(const char *text, bool is_configured, struct policy **ret, struct err *err)
 {
     struct fake fake = {is_configured};
-    struct policy_env env = {
-        .ctx = &fake, .variable = fake_variable, .secret_lack = fake_secret, .file = fake_file};
+    problems[0] = '\0';
+    struct policy_env env = {.ctx = &fake,
+                             .variable = fake_variable,
+                             .secret_lack = fake_secret,
+                             .file = fake_file,
+                             .problem = fake_problem};
     return policy_parse("p.json", text, strlen(text), &env, ret, err);
 }
 

@@ -1,11 +1,13 @@
 /* What the tests of policies share: policies read with variables, secrets and files that are made
- * up (ACCOUNT, GATEWAY, BREAK; TOKEN, and LOCKED, which is refused; ca.pem, empty.pem). */
+ * up (ACCOUNT, GATEWAY, BREAK; TOKEN, and LOCKED, which is refused; see load.c for the files). */
 #pragma once
 
 #include "policy/policy.h"
 
 /* policy_parse of "p.json"; variables and secrets are set when `is_configured`. */
 int load(const char *text, bool is_configured, struct policy **ret, struct err *err);
+/* The problems that the last load was told of, a line each. */
+const char *load_problems(void);
 /* The same of a text that must be taken. */
 struct policy *loaded(const char *text, bool is_configured);
 /* The verdict on a request over TLS; `host` may have a port, `target` a query. */

@@ -238,8 +238,96 @@ static void test_only_a_push_bound_to_refs_is_judged_by_its_body(void)
     policy_unref(policy);
 }
 
+static void test_included_rules_count_behind_its_own(void)
+{
+    struct policy *policy =
+        loaded("{\"include\": [\"both.json\", \"more.json\", \"deep-93.json\"], \"rules\": ["
+               "{\"name\": \"own\", \"host\": \"a.test\", \"methods\": [\"GET\"]}]}",
+               true);
+    assert(policy_rule_count(policy) == 3); /* a file counts once */
+    assert(strcmp(policy_rule_name(judge(policy, "GET", "a.test", "/").rule), "own") == 0);
+    assert(strcmp(policy_rule_name(judge(policy, "PUT", "a.test", "/").rule), "rule 3") == 0);
+    assert(judge(policy, "PUT", "more.test", "/").decision == POLICY_ALLOWED);
+    policy_unref(policy);
+}
+
+static void test_includes_that_cannot_be_are_refused_where_they_stand(void)
+{
+    static const struct {
+        const char *text;
+        const char *says;
+    } cases[] = {
+        {"{\"include\": \"more.json\"}", "p.json:1:13: \"include\" must be an array"},
+        {"{\"include\": [\"more.json\", 1]}", "p.json:1:27: an include is the name"},
+        {"{\"include\": [\"../more.json\"]}", "beside the policy"},
+        {"{\"include\": [\".more.json\"]}", "beside the policy"},
+        {"{\"include\": [\"ca.pem\"]}", "p.json:1:14: an include is the name of a *.json file"},
+        {"{\"include\":\n [\"none.json\"]}", "p.json:2:3: none.json beside the policy: No such"},
+        {"{\"include\": [\"p.json\"]}", "p.json:1:14: p.json is included by itself"},
+        {"{\"include\": [\"self.json\"]}", "self.json:1:14: self.json is included by itself"},
+        {"{\"include\": [\"back.json\"]}",
+         "back.json:1:14: p.json is included by itself, by way of others"},
+        {"{\"include\": [\"deep-92.json\"]}", "deep-99.json:1:14: deep-100.json: included more "
+                                              "than 8 files deep"},
+        {"{\"include\": [\"text.json\"]}", "text.json:1:2: "},
+        {"{\"include\": [\"bad.json\"]}", "bad.json:2:10: \"port\" is"},
+        {"{\"include\": [\"more.json\"], \"rules\": [{\"name\": \"more\", \"host\": \"b.test\"}]}",
+         "more.json:1:12: two rules are named \"more\""},
+        {"{\"include\": [\"plain.json\"], \"rules\": [{\"port\": 8443, \"host\": \"b.test\"}]}",
+         "plain.json:1:59: port 8443 speaks either TLS"},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy *policy = NULL;
+        struct err err = {0};
+        int result = load(cases[i].text, true, &policy, &err);
+        if (result == 0 || !strstr(err.message, cases[i].says))
+            fprintf(stderr, "%s\n  says %s\n", cases[i].text, err.message);
+        assert(result == -EINVAL && !policy && strstr(err.message, cases[i].says));
+    }
+}
+
+static void test_every_problem_is_told(void)
+{
+    struct policy *policy = NULL;
+    struct err err = {0};
+    int result = load("{\"rule\": 1, \"rules\": [{\"hots\": \"a.test\"},\n"
+                      "{\"host\": \"b.test\", \"methods\": [\"get\", \"TRACE\"],\n"
+                      "\"headers\": {\"set\": {\"host\": \"x\", \"a\": \"${\"}, \"remove\": []}},\n"
+                      "{\"host\": \"c.test\", \"plain_http\": true, \"git\": {\"push\": true}}],\n"
+                      "\"include\": [\"bad.json\", \"none.json\"]}",
+                      true, &policy, &err);
+    assert(result == -EINVAL && !policy);
+    static const char *const told[] = {
+        "p.json:1:10: unknown key \"rule\"",
+        "p.json:1:32: unknown key \"hots\"",
+        "p.json:1:23: a rule must have a \"host\"",
+        "p.json:2:32: a method is written in",
+        "p.json:2:39: TRACE is never",
+        "p.json:3:29: header host belongs",
+        "p.json:3:39: \"${\" without",
+        "p.json:3:56: the list is empty",
+        "p.json:4:56: a push never",
+        "bad.json:2:10: \"port\" is",
+        "bad.json:2:21: the request",
+        "bad.json:2:27: a rule must be an object",
+        "p.json:5:25: none.json beside",
+    };
+    const char *at = load_problems();
+    for (size_t i = 0; i < ARRAY_LEN(told); i++) {
+        const char *end = strchr(at, '\n');
+        if (!end || strncmp(at, told[i], strlen(told[i])) != 0)
+            fprintf(stderr, "%s\n  is not %s\n", at, told[i]);
+        assert(end && strncmp(at, told[i], strlen(told[i])) == 0);
+        at = end + 1;
+    }
+    assert(!*at && strncmp(err.message, told[0], strlen(told[0])) == 0);
+}
+
 int main(void)
 {
+    test_included_rules_count_behind_its_own();
+    test_includes_that_cannot_be_are_refused_where_they_stand();
+    test_every_problem_is_told();
     test_refusals();
     test_a_rule_is_for_its_port_alone();
     test_plain_http_needs_a_rule_of_its_own();

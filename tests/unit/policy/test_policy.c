@@ -17,7 +17,7 @@ static void test_refusals_name_place_and_reason(void)
         {"[]", "p.json:1:1: a policy must be an object"},
         {"{}", "\"rules\""},
         {"{\n \"rule\": []}", "p.json:2:10: unknown key \"rule\": did you mean \"rules\"?"},
-        {"{\"rules\": [], \"include\": \"x\"}", "unknown key \"include\""},
+        {"{\"rules\": [], \"includes\": []}", "did you mean \"include\"?"},
         {"{\"rules\": [1]}", "must be an object"},
         {"{\"rules\": [\n{\"host\": \"a.test\",\n \"hots\": 1}]}", "p.json:3:10: unknown key"},
         {"{\"rules\": [{}]}", "must have a \"host\""},
