@@ -26,6 +26,8 @@ void call_close(struct call *call)
         secret_free(&call->secrets[i]);
     buf_free(&call->path);
     buf_free(&call->query);
+    free(call->push);
+    call->push = NULL;
     call->policy = NULL;
     call->rule = NULL;
     call->secret_count = 0;
@@ -271,9 +273,10 @@ static int start_exchange(struct call *call, const struct call_request *request,
         .header_count = list->count,
         .body = request->body,
         .body_length = request->body_length,
-        .expects_continue = request->expects_continue,
+        .expects_continue = call->expects_continue,
         .takes_trailers = takes_trailers(request),
         .upgrade = call->is_upgrade ? "websocket" : NULL,
+        .is_held = call->push != NULL,
     };
     return egress_upstream_start(call->egress->upstreams, &out, &call_exchange_events, call,
                                  &call->exchange, err);
@@ -291,7 +294,7 @@ static void forward(struct call *call, const struct call_request *request)
         result = start_exchange(call, request, &list, &err);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         secret_free(&values[i]);
-    call->was_sent = !result;
+    call->was_sent = !result && !call->push;
     if (!result)
         return;
     struct refusal refusal;
@@ -312,12 +315,14 @@ void call_begin(struct call *call, const struct call_request *request)
         (!http_equals(request->upgrade.data, request->upgrade.len, "websocket") ||
          request->body != EGRESS_BODY_NONE || strcmp(call->method, "GET") != 0))
         call_refuse(call, 501, "only an upgrade to WebSocket is relayed");
-    else
+    else if (!call->push || call_push_begin(call, request))
         forward(call, request);
 }
 
 size_t call_write(struct call *call, const char *data, size_t len, size_t most)
 {
+    if (call->push && call->exchange)
+        return call_push_write(call, data, len);
     size_t taken = call->exchange ? egress_exchange_write(call->exchange, data, len, most) : len;
     call->bytes_out += call->exchange ? taken : 0;
     return taken;
@@ -341,6 +346,8 @@ void call_write_end(struct call *call, const struct http_field *trailers, size_t
 {
     struct http_field kept[LIMIT_HTTP_FIELDS];
     size_t kept_count = 0;
+    if (call->push && call->exchange)
+        call_push_end(call);
     if (!call->exchange)
         return;
     for (size_t i = 0; i < count; i++)

@@ -66,6 +66,7 @@ struct call {
     const struct policy_rule *rule;
     struct secret secrets[LIMIT_EGRESS_SET_HEADERS]; /* not to be seen in the answer's headers */
     size_t secret_count;
+    struct policy_push *push; /* a push, held until the refs it changes are judged; else NULL */
     bool is_head;
     bool is_http10;
     bool expects_continue;

@@ -14,5 +14,11 @@ void call_stop(struct call *call, const struct refusal *refusal, const char *dec
                const char *ended_by);
 /* call_judge.c: asks the policy; what it does not allow is answered. */
 bool call_is_allowed(struct call *call);
+/* call_push.c: for a call with `push`. Begin: false when it was refused at once. Write takes all
+ * that is needed, and what it takes may be dropped. End comes before that of the exchange, which
+ * may be gone then. */
+bool call_push_begin(struct call *call, const struct call_request *request);
+size_t call_push_write(struct call *call, const char *data, size_t len);
+void call_push_end(struct call *call);
 /* The call's one line; later ones are dropped. */
 void call_audit(struct call *call, const char *decision, const char *reason, const char *ended_by);

@@ -2,15 +2,14 @@
  * What the policy says of a call: when it begins, and again of one that is under way when another
  * policy comes into force. Process: paddock-egress.
  */
-#include <stdio.h>
-#include <string.h>
+#include <stdlib.h>
 
 #include "egress/call_internal.h"
 #include "util/cleanup.h"
 
-static void decide(const struct call *call, const struct policy *policy, struct policy_verdict *ret)
+static struct policy_request asked_of(const struct call *call)
 {
-    struct policy_request asked = {
+    return (struct policy_request){
         .method = call->method,
         .host = call->host,
         .port = call->port,
@@ -18,15 +17,14 @@ static void decide(const struct call *call, const struct policy *policy, struct 
         .query = buf_text(&call->query),
         .is_tls = call->is_tls,
     };
+}
+
+static void decide(const struct call *call, const struct policy *policy, struct policy_verdict *ret)
+{
+    struct policy_request asked = asked_of(call);
     policy_decide(policy, &asked, ret);
     if (ret->decision == POLICY_ALLOWED && !call->is_tls)
         ret->decision = POLICY_PLAIN_HTTP; /* no rule may open plain HTTP */
-    if (ret->decision == POLICY_ALLOWED && ret->rule &&
-        policy_rule_judges_push(ret->rule, &asked)) {
-        ret->decision = POLICY_DENIED_GIT; /* its body is not judged here */
-        snprintf(ret->reason, sizeof(ret->reason),
-                 "a push bound to branches or tags cannot be judged yet");
-    }
     if (ret->decision == POLICY_ALLOWED && !ret->rule)
         ret->decision = POLICY_DENIED;
 }
@@ -58,10 +56,17 @@ bool call_is_allowed(struct call *call)
     const char *decision = judge(call, policy, &verdict, &refusal);
     call->policy = policy ? policy_ref(policy) : NULL;
     call->rule = verdict.rule;
-    if (!decision)
+    if (decision) {
+        call_answer_refusal(call, &refusal, decision);
+        return false;
+    }
+    struct policy_request asked = asked_of(call);
+    if (!policy_rule_judges_push(call->rule, &asked))
         return true;
-    call_answer_refusal(call, &refusal, decision);
-    return false;
+    call->push = calloc(1, sizeof(*call->push));
+    if (!call->push)
+        call_fail(call, 503, "out of memory for a push", "limit");
+    return call->push != NULL;
 }
 
 void call_judge_again(struct call *call)

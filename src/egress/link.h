@@ -37,6 +37,7 @@ struct origin {
     struct link *links;
     struct egress_exchange *waiting, *waiting_last; /* for a link */
     size_t waiting_count;
+    size_t held; /* exchanges that do not wait yet */
     size_t dialing;
     bool is_known;  /* a handshake was made */
     bool speaks_h2; /* as the last one found */
@@ -147,6 +148,7 @@ struct egress_exchange {
     bool takes_trailers;
     bool is_head_request;
     bool was_tried;       /* on a link that ended before an answer began */
+    bool is_held;         /* not released yet */
     bool is_alone;        /* needs a link of its own */
     bool is_on_used_link; /* which may have been ended before the request came there */
 

@@ -15,6 +15,7 @@ static const struct status {
     const char *text;
     const char *type;
 } statuses[] = {
+    {200, "OK", ""},
     {400, "Bad Request", "invalid_request_error"},
     {403, "Forbidden", "permission_error"},
     {405, "Method Not Allowed", "invalid_request_error"},
@@ -57,6 +58,7 @@ void refuse_with(int status, const char *reason, struct refusal *ret)
     ret->status = status;
     ret->is_final = status < 500 && status != 408;
     ret->is_json = false;
+    ret->own_type = NULL;
     snprintf(ret->text, sizeof(ret->text) - 1, "%s", reason);
     make_printable(ret->text);
     size_t len = strlen(ret->text);
@@ -159,12 +161,16 @@ bool refuse_wants_json(const struct http_field *fields, size_t count)
 
 const char *refuse_content_type(const struct refusal *refusal)
 {
+    if (refusal->own_type)
+        return refusal->own_type;
     return refusal->is_json ? "application/json" : "text/plain; charset=utf-8";
 }
 
 int refuse_append_body(struct buf *out, const struct refusal *refusal)
 {
     size_t len = strlen(refusal->text);
+    if (refusal->own_type)
+        return buf_append(out, refusal->own_body, refusal->own_len);
     if (!refusal->is_json)
         return buf_append(out, refusal->text, len);
     struct json_writer *writer = json_writer_new(out, false);

@@ -12,8 +12,8 @@
 
 /* Room for "<host> is not reachable from this sandbox\n" and for a reason. */
 #define REFUSE_TEXT_MAX 1200
-/* Its body at most: the text twice in JSON, each character escaped. */
-#define REFUSE_BODY_MAX (4 * REFUSE_TEXT_MAX + 256)
+/* Its body at most: the text twice in JSON, each character escaped, or one of its own. */
+#define REFUSE_BODY_MAX (64 * 1024)
 /* The methods that a 405 names. */
 #define REFUSE_ALLOW "GET, HEAD, POST, PUT, PATCH, DELETE"
 
@@ -22,6 +22,9 @@ struct refusal {
     bool is_final;              /* trying again is useless: x-should-retry: false */
     bool is_json;               /* the client asked for JSON */
     char text[REFUSE_TEXT_MAX]; /* the body, with its newline */
+    const char *own_type;       /* NULL; else the body is another one, of this type */
+    const char *own_body;       /* the caller's */
+    size_t own_len;
 };
 
 /* The answer to a verdict other than POLICY_ALLOWED. */

@@ -21,6 +21,8 @@ static void exchange_free(struct egress_exchange *exchange)
 {
     struct egress_upstreams *upstreams = exchange->upstreams;
     turn_cancel(&exchange->turn);
+    if (exchange->is_held)
+        exchange->origin->held--;
     if (exchange->previous)
         exchange->previous->next = exchange->next;
     else if (upstreams->exchanges == exchange)
@@ -251,7 +253,8 @@ static void forget_origins(struct egress_upstreams *upstreams, uint64_t idle_ms)
         struct origin **at = &upstreams->buckets[i];
         while (*at) {
             struct origin *origin = *at;
-            if (origin->links || origin->waiting || now - origin->used_at < idle_ms) {
+            if (origin->links || origin->waiting || origin->held ||
+                now - origin->used_at < idle_ms) {
                 at = &origin->next;
                 continue;
             }
@@ -379,10 +382,30 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
     if (exchange->next)
         exchange->next->previous = exchange;
     upstreams->exchanges = exchange;
+    *ret = exchange;
+    exchange->is_held = request->is_held;
+    if (exchange->is_held) {
+        origin->held++;
+        return 0;
+    }
     wait_for_link(exchange, false);
     origin_serve(origin);
-    *ret = exchange;
     return 0;
+}
+
+const char *egress_exchange_held(const struct egress_exchange *exchange, size_t *ret_len)
+{
+    *ret_len = exchange->out.len;
+    return buf_text(&exchange->out);
+}
+
+void egress_exchange_release(struct egress_exchange *exchange)
+{
+    exchange->is_held = false;
+    exchange->origin->held--;
+    exchange->origin->used_at = uv_now(exchange->upstreams->loop);
+    wait_for_link(exchange, false);
+    origin_serve(exchange->origin);
 }
 
 size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len,

@@ -45,6 +45,7 @@ struct egress_request {
     /* NULL, or the protocol of an Upgrade (RFC 9110 7.8): over HTTP/1.1, on a connection of its
      * own. After a head with 101 the bytes both ways are the protocol's. */
     const char *upgrade;
+    bool is_held; /* nothing is sent, and no connection made, before egress_exchange_release */
 };
 
 /* Why an exchange ended. */
@@ -90,6 +91,10 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
  * less). Returns how many were taken; fewer than given: wait for writable. */
 size_t egress_exchange_write(struct egress_exchange *exchange, const char *data, size_t len,
                              size_t most);
+/* Of a request that is held: what was taken of its body, all of it. */
+const char *egress_exchange_held(const struct egress_exchange *exchange, size_t *ret_len);
+/* It may go now; once. */
+void egress_exchange_release(struct egress_exchange *exchange);
 /* The body is complete; `trailers` (count 0: none) go behind a chunked one. */
 void egress_exchange_write_end(struct egress_exchange *exchange, const struct http_field *trailers,
                                size_t count);
