@@ -22,6 +22,7 @@
     "Send {\"prefix\": \"BEGINNING OF NAMES\", \"readOnly\": true, \"expiresIn\": SECONDS}, each " \
     "of "                                                                                          \
     "which may be left out; the seconds are 1 to 315360000"
+#define REQUEST_EGRESS "The query may have limit=LINES, up to 1000, and follow=1"
 #define REQUEST_LOG "The query may have from=OFFSET, follow=1 and stream=stdout or stream=stderr"
 #define REQUEST_DIFF "The query may have against=index, head or a revision, renames=1 and binary=1"
 #define REQUEST_QUERY_BYTES 512
@@ -295,6 +296,30 @@ int request_log(const char *query, size_t len, struct request_log *ret, struct e
     if (r < 0)
         return request_refuse(err, REQUEST_LOG);
     *ret = log;
+    return 0;
+}
+
+static bool request_egress_parameter(const char *name, const char *value,
+                                     struct request_egress *ret)
+{
+    if (strcmp(name, "follow") == 0)
+        return request_flag(value, &ret->follow);
+    return strcmp(name, "limit") == 0 && request_offset(value, &ret->limit) &&
+           ret->limit <= LIMIT_AUDIT_LINES;
+}
+
+int request_egress(const char *query, size_t len, struct request_egress *ret, struct err *err)
+{
+    cleanup_buf struct buf name = BUF_INIT(REQUEST_QUERY_BYTES);
+    cleanup_buf struct buf value = BUF_INIT(REQUEST_QUERY_BYTES);
+    struct request_egress egress = {.limit = LIMIT_AUDIT_LINES_DEFAULT};
+    int r;
+    while ((r = http_query_next(&query, &len, &name, &value)) == 1)
+        if (!request_egress_parameter(buf_text(&name), buf_text(&value), &egress))
+            return request_refuse(err, REQUEST_EGRESS);
+    if (r < 0)
+        return request_refuse(err, REQUEST_EGRESS);
+    *ret = egress;
     return 0;
 }
 

@@ -56,5 +56,11 @@ struct request_log {
 };
 int request_log(const char *query, size_t len, struct request_log *ret, struct err *err);
 
+struct request_egress {
+    bool follow;
+    int64_t limit; /* of lines */
+};
+int request_egress(const char *query, size_t len, struct request_egress *ret, struct err *err);
+
 /* Fills in all of *ret but the name. */
 int request_diff(const char *query, size_t len, struct msg_diff *ret, struct err *err);

@@ -200,6 +200,7 @@ enum cli_exit cmd_create(struct cli *cli, struct err *err);
 enum cli_exit cmd_df(struct cli *cli, struct err *err);
 enum cli_exit cmd_diff(struct cli *cli, struct err *err);
 enum cli_exit cmd_doctor(struct cli *cli, struct err *err);
+enum cli_exit cmd_egress(struct cli *cli, struct err *err);
 enum cli_exit cmd_exec(struct cli *cli, struct err *err);
 enum cli_exit cmd_help(struct cli *cli, struct err *err);
 enum cli_exit cmd_image_import(struct cli *cli, struct err *err);

@@ -18,7 +18,7 @@ enum cli_exit {
     CLI_LOST = 3,          /* run: the task's end is not known */
     CLI_UNREACHABLE = 4,   /* no daemon, or no permission to talk to it */
     CLI_EXEC_FAILED = 125, /* exec: the program was not run; else its own status */
-    CLI_INTERRUPTED = 130, /* run, log: Ctrl-C; the task goes on */
+    CLI_INTERRUPTED = 130, /* run, log, egress: Ctrl-C; the task goes on */
 };
 
 enum cli_option_id {
@@ -54,6 +54,7 @@ enum cli_option_id {
     OPTION_YES,
     OPTION_DRY_RUN,
     OPTION_OLDER,
+    OPTION_LIMIT,
     OPTION_COUNT
 };
 

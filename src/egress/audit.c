@@ -3,6 +3,8 @@
  * chose is cut and made UTF-8, and JSON escapes what could end the line. */
 #include "egress/audit.h"
 
+#include "egress/audit_watch.h"
+
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,7 @@ struct egress_audit {
     int64_t max_bytes;
     bool (*full)(void *ctx);
     void *ctx;
+    struct audit_watchers watchers;
 };
 
 /* Takes the descriptor, which must be open for appending. */
@@ -61,10 +64,22 @@ void egress_audit_turn(struct egress_audit *audit, int fd, int64_t max_bytes,
     audit_look_at_size(audit);
 }
 
+void egress_audit_watch(struct egress_audit *audit, const char *sandbox, int fd)
+{
+    struct stat st;
+    if (fd < 0)
+        audit_watchers_forget(&audit->watchers, sandbox);
+    else if (fstat(audit->fd, &st) < 0)
+        close(fd);
+    else
+        audit_watchers_add(&audit->watchers, sandbox, fd, st.st_ino, st.st_size);
+}
+
 void egress_audit_close(struct egress_audit *audit)
 {
     if (!audit)
         return;
+    audit_watchers_forget(&audit->watchers, NULL);
     close(audit->fd);
     free(audit);
 }
@@ -204,6 +219,10 @@ void egress_audit_write(struct egress_audit *audit, const struct egress_audit_en
         audit_report(audit, -result);
         return;
     }
+    size_t start = audit->is_torn;
+    if (entry->sandbox && audit->watchers.count)
+        audit_watchers_tell(&audit->watchers, entry->sandbox, line.data + start,
+                            line.len - start - 1);
     ssize_t n;
     do
         n = write(audit->fd, line.data, line.len);

@@ -40,5 +40,9 @@ int egress_audit_open(int fd, struct egress_audit **ret, struct err *err); /* ta
  * each time as much was added and no other file came. False from it: at the next line. */
 void egress_audit_turn(struct egress_audit *audit, int fd, int64_t max_bytes,
                        bool (*full)(void *ctx), void *ctx);
+/* Sends the sandbox's lines there too, each as a packet, from now on; the first packet tells which
+ * place of the file was reached. Takes the socket; -1: forgets those of this sandbox. What does not
+ * fit is counted, and told when there is room again. */
+void egress_audit_watch(struct egress_audit *audit, const char *sandbox, int fd);
 void egress_audit_close(struct egress_audit *audit);
 void egress_audit_write(struct egress_audit *audit, const struct egress_audit_entry *entry);

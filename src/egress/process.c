@@ -1,7 +1,8 @@
 /*
  * The process: messages of the supervisor (its only peer in ipc/) and the table of attached
  * sandboxes. Runs in paddock-egress, confined, one thread. Hears EGRESS_START once and first, then
- * AUDIT_FILE, POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY,
+ * AUDIT_FILE,
+ * AUDIT_WATCH, POLICY_FILE, POLICY_LOAD, SECRET, STATUS, SANDBOX_ATTACH, SANDBOX_POLICY,
  * SANDBOX_TASK, SANDBOX_DETACH. When the supervisor is gone, so is this process: its sandboxes'
  * listeners live on in their inits.
  */
@@ -227,7 +228,11 @@ static int process_dispatch(struct process *process, struct ipc_message *message
         return egress_policies_on_secret(process->policies, message, err);
     if (type == IPC_AUDIT_FILE)
         return process_turn_audit(process, message, err);
-    if (type == IPC_SANDBOX_ATTACH)
+    if (type == IPC_AUDIT_WATCH)
+        egress_audit_watch(process->egress.audit,
+                           IPC_TEXT(IPC_BODY(message, msg_sandbox_name)->name),
+                           ipc_take_fd(message, 0));
+    else if (type == IPC_SANDBOX_ATTACH)
         return process_attach(process, message, err);
     if (type == IPC_SANDBOX_POLICY)
         process_set_policy(process, message);

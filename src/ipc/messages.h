@@ -181,6 +181,13 @@ struct msg_sandbox_attach {
     char policy[MSG_NAME]; /* of the folder, without ".json"; "": the one of POLICY_LOAD */
 };
 
+struct msg_egress_log {
+    char name[MSG_NAME];
+    uint32_t follow;
+};
+struct msg_egress_log_opened {
+    int64_t created_ms; /* of the sandbox: what is older is of another one of this name */
+};
 struct msg_audit_file {
     int64_t max_bytes; /* at this size AUDIT_FULL is due */
 };

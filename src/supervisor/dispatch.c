@@ -258,6 +258,17 @@ static bool dispatch_task_log(struct supervisor *supervisor, struct reply reply,
     return name;
 }
 
+static bool dispatch_egress_log(struct supervisor *supervisor, struct reply reply,
+                                struct ipc_message *message)
+{
+    const struct msg_egress_log *body = IPC_BODY(message, msg_egress_log);
+    const char *name = dispatch_name(body->name);
+    const struct sandbox *sandbox = name ? dispatch_find(supervisor, reply, name) : NULL;
+    if (sandbox)
+        audit_read(supervisor, reply, sandbox, body->follow);
+    return name;
+}
+
 static bool dispatch_diff(struct supervisor *supervisor, struct reply reply,
                           struct ipc_message *message)
 {
@@ -400,6 +411,7 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_TASK_GET] = dispatch_task_get,
         [IPC_TASK_CANCEL] = dispatch_task_cancel,
         [IPC_TASK_LOG] = dispatch_task_log,
+        [IPC_EGRESS_LOG] = dispatch_egress_log,
         [IPC_DIFF] = dispatch_diff,
         [IPC_IMAGE_LIST] = dispatch_image_list,
         [IPC_IMAGE_BUILD] = dispatch_image_build,

@@ -80,6 +80,7 @@ static int egress_tell_start(struct supervisor *supervisor, struct err *err)
     int fds[3] = {egress_maker.intermediate_fd, audit, vars};
     channel_send(supervisor->egress.channel, IPC_EGRESS_START, 0, &start, fds, 3);
     audit_tell(supervisor, audit);
+    audit_tell_followers(supervisor);
     return 0;
 }
 

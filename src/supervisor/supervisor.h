@@ -152,6 +152,14 @@ void audit_tell(struct supervisor *supervisor, int fd);
 /* egress says that it is full: a new one is begun. */
 void audit_turn(struct supervisor *supervisor);
 
+/* audit_watch.c: EGRESS_LOG_OPENED, or why not. */
+void audit_read(struct supervisor *supervisor, struct reply reply, const struct sandbox *sandbox,
+                bool follow);
+/* To a new egress, those who follow. */
+void audit_tell_followers(const struct supervisor *supervisor);
+/* The sandbox is removed. */
+void audit_end_followers(const struct supervisor *supervisor, const char *name);
+
 /* api.c */
 void api_start(struct supervisor *supervisor);
 /* egress.c */

@@ -280,6 +280,7 @@ static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op
     }
     op_refuse(sandbox, op, IPC_STATUS_OK, "");
     log_info("sandbox=%s is removed", sandbox->meta.name);
+    audit_end_followers(supervisor, sandbox->meta.name);
     struct op *rest = sandbox->queue->next;
     op_free(sandbox->queue);
     while (rest) {

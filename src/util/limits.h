@@ -177,6 +177,13 @@
 /* Former files of the audit that can be kept: each turn renames them all. */
 #define LIMIT_AUDIT_KEPT 100
 
+/* Lines of the audit that one answer has: most wanted, asked for when nothing is said, in bytes. */
+#define LIMIT_AUDIT_LINES 1000
+#define LIMIT_AUDIT_LINES_DEFAULT 100
+#define LIMIT_AUDIT_ANSWER_BYTES (4 * 1024 * 1024)
+/* Clients that follow the audit at once. */
+#define LIMIT_AUDIT_WATCHERS 64
+
 /* PEM of the CA: a key and two certificates are some 2 KiB. */
 #define LIMIT_CA_PEM_BYTES (64 * 1024)
 /* Leaf certificates kept, by host: some 2 KiB each. */

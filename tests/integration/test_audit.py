@@ -1,5 +1,7 @@
-"""The audit: its files turn by size without losing a line."""
+"""The audit: its files turn by size without losing a line; each sandbox's lines by API and CLI."""
 import json
+import os
+import signal
 
 import pytest
 
@@ -60,3 +62,64 @@ def test_a_full_audit_goes_on_in_a_new_file_and_loses_nothing(daemon, box):
     harness.wait_for(lambda: len(files(daemon)) == KEEP + 1, 10, "the oldest to go")
     kept = paths(daemon, "/more/")
     assert kept == more[-len(kept):] and len(kept) > 80, len(kept)
+
+
+def own(daemon, name, query=""):
+    answer = daemon.get(f"/sandboxes/{name}/egress{query}")
+    assert answer.status == 200 and answer.headers["content-type"] == "application/json", answer
+    return answer.json
+
+
+class Events:
+    """GET /sandboxes/NAME/egress?follow=1, line by line."""
+
+    def __init__(self, daemon, name, limit):
+        self.connection = harness.UnixConnection(daemon.socket, harness.patient(30))
+        self.connection.request("GET", f"/sandboxes/{name}/egress?follow=1&limit={limit}")
+        self.answer = self.connection.getresponse()
+        assert self.answer.status == 200
+        assert self.answer.getheader("content-type") == "text/event-stream"
+
+    def path(self):
+        line = self.answer.readline()
+        assert line.startswith(b"data: ") and self.answer.readline() == b"\n", line
+        return json.loads(line[6:])["path"]
+
+
+def test_a_sandbox_has_its_own_lines(daemon, box):
+    other = daemon.sandbox("box-2")
+    other.exec("/bin/true")
+    ask(other, ["/other/1", "/other/2?key=value"])
+    ask(box, ["/own/1", "/own/2"])
+    harness.wait_for(lambda: paths(daemon, "/own/2"), 10, "the lines")
+    assert [line["path"] for line in own(daemon, "box-2")] == ["/other/1", "/other/2?key=…"]
+    assert [line["path"] for line in own(daemon, "box", "?limit=2")] == ["/own/1", "/own/2"]
+    every = own(daemon, "box", "?limit=1000")
+    assert {line["sandbox"] for line in every} == {"box"} and len(every) > 80
+    assert own(daemon, "box", "?limit=0") == []
+    assert daemon.get("/sandboxes/box/egress?limit=1001").status == 400
+    assert daemon.get("/sandboxes/none/egress").status == 404
+    shown = daemon.cli("egress", "box-2").stdout.decode()
+    assert "denied.test/other/2?key=…" in shown and "/own/" not in shown, shown
+    assert json.loads(daemon.cli("--json", "egress", "box-2", "--limit", "1").stdout)[0]["status"] == 403
+    # another sandbox of that name has nothing of it
+    assert other.remove().status == 204
+    other.exec("/bin/true")
+    assert own(daemon, "box-2") == []
+
+
+def test_following_goes_on_over_turns_and_a_new_egress(daemon, box):
+    ask(box, ["/before/1", "/before/2"])
+    harness.wait_for(lambda: paths(daemon, "/before/2"), 10, "the lines")
+    events = Events(daemon, "box", 2)
+    assert [events.path(), events.path()] == ["/before/1", "/before/2"]
+    asked = [f"/follow/{number}/" + "x" * 1800 for number in range(60)]  # more than a file
+    ask(box, asked)
+    assert [events.path() for _ in asked] == asked
+    egress = daemon.pid_of("paddock-egress")
+    os.kill(egress, signal.SIGKILL)
+    harness.wait_for(lambda: daemon.pid_of("paddock-egress") not in (None, egress), 20, "a new egress")
+    ask(box, ["/after"])
+    assert events.path() == "/after"
+    box.remove()
+    assert events.answer.read() == b""

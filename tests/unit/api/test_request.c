@@ -179,6 +179,14 @@ static void test_queries(void)
     assert(request_log(NULL, 0, &log, &err) == 0 && log.from == 0 && !log.follow);
     assert(request_log("from=12&follow=1&stream=stderr", 30, &log, &err) == 0);
     assert(log.from == 12 && log.follow && log.stream == TASK_LOG_STDERR);
+    struct request_egress egress;
+    assert(request_egress("", 0, &egress, &err) == 0);
+    assert(!egress.follow && egress.limit == LIMIT_AUDIT_LINES_DEFAULT);
+    assert(request_egress("limit=1000&follow=1", 19, &egress, &err) == 0);
+    assert(egress.follow && egress.limit == LIMIT_AUDIT_LINES);
+    assert(request_egress("limit=1001", 10, &egress, &err) == -EINVAL);
+    assert(request_egress("limit=-1", 8, &egress, &err) == -EINVAL);
+    assert(request_egress("from=1", 6, &egress, &err) == -EINVAL);
     static const char *const bad[] = {
         "from=-1",    "from=",    "from=1x", "from=9999999999999999999",
         "follow=yes", "stream=x", "more=1",  "from=%"};
