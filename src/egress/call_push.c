@@ -11,8 +11,6 @@
 #include "egress/call_internal.h"
 #include "util/cleanup.h"
 
-_Static_assert(LIMIT_POLICY_PUSH_BYTES <= LIMIT_EGRESS_QUEUE_BYTES, "an exchange holds the list");
-
 static void refuse(struct call *call, const char *reason, const struct buf *report)
 {
     struct refusal refusal;

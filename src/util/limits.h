@@ -74,7 +74,8 @@
 /* Names of variables and secrets in a policy. */
 #define LIMIT_POLICY_NAME_BYTES 64
 /* The refs at the start of a push (a line of git's protocol has up to 65,520 bytes): held in memory
- * until they are judged; some 1,000 refs. */
+ * until they are judged; some 1,000 refs. Not more than LIMIT_EGRESS_QUEUE_BYTES: they wait there.
+ */
 #define LIMIT_POLICY_PUSH_BYTES (128 * 1024)
 /* What git is told of each of them. */
 #define LIMIT_POLICY_PUSH_REPORT_BYTES (1024 * 1024)
