@@ -1,6 +1,6 @@
 /*
  * The command line. Runs as the user; everything it does it asks of the daemon's REST API, except
- * `policy check`, which reads a policy itself, and `doctor`, which runs paddockd.
+ * `policy check` and `policy explain`, which read a policy themselves, and `doctor`, which runs paddockd.
  *
  * verbs.c is the table of verbs and options: see verbs.h. args.c parses by it, help.c prints it.
  * Each verb has its file cmd_<verb>.c. What a sandbox or the daemon says goes to a terminal only
@@ -210,6 +210,7 @@ enum cli_exit cmd_image_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_log(struct cli *cli, struct err *err);
 enum cli_exit cmd_ls(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_check(struct cli *cli, struct err *err);
+enum cli_exit cmd_policy_explain(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_ls(struct cli *cli, struct err *err);
 enum cli_exit cmd_policy_reload(struct cli *cli, struct err *err);
 enum cli_exit cmd_prune(struct cli *cli, struct err *err);

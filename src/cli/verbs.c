@@ -60,6 +60,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
     [OPTION_LIMIT] = {"limit", .letter = 'n', .value = "LINES",
                       .help = "so many of the last, up to 1000 (default 100)"},
     [OPTION_OLDER] = {"older", .value = "TIME", .help = "stopped for so long: 90s, 30m, 12h or 7d"},
+    [OPTION_HEADER] = {"header", .value = "NAME",
+                       .help = "a header of the request (may be repeated)", .is_repeated = true},
 };
 
 #define SETTINGS                                                                                   \
@@ -263,6 +265,18 @@ const struct cli_verb cli_verbs[] = {
      .options = HAS(CONFIG) | HAS(VAR),
      .kind = CLI_KIND_FILE,
      RUN(cmd_policy_check)},
+    {.name = "policy explain",
+     .arguments = "FILE METHOD URL",
+     .summary = "tell what a policy makes of a request, and why",
+     .details =
+         "Nothing is sent. Tells the rule that decides, where the request would go and which\n"
+         "headers are changed (of secrets the names), or why not and which rules come\n"
+         "near. A request that is refused is exit status 1.",
+     .min_args = 3,
+     .max_args = 3,
+     .options = HAS(CONFIG) | HAS(VAR) | HAS(HEADER),
+     .kind = CLI_KIND_FILE,
+     RUN(cmd_policy_explain)},
     {.name = "policy ls",
      .arguments = "",
      .summary = "list the policies that a sandbox may have",

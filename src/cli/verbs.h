@@ -55,6 +55,7 @@ enum cli_option_id {
     OPTION_DRY_RUN,
     OPTION_OLDER,
     OPTION_LIMIT,
+    OPTION_HEADER,
     OPTION_COUNT
 };
 

@@ -67,27 +67,28 @@ static bool path_hides_dots(const char *path)
     return only && (dots == 1 || dots == 2);
 }
 
-static bool path_matches(const struct policy_rule *rule, const char *path)
+static enum policy_lack path_lack(const struct policy_rule *rule, const char *path)
 {
     if (!rule->path)
-        return true;
+        return POLICY_LACK_NONE;
     size_t len = strlen(rule->path);
     if (strncmp(path, rule->path, len) != 0 || (path[len] != '\0' && path[len] != '/'))
-        return false;
-    return !path_hides_dots(path);
+        return POLICY_LACK_PATH;
+    return path_hides_dots(path) ? POLICY_LACK_CLIMBS : POLICY_LACK_NONE;
 }
 
-/* The place is the rule's: host, port, and TLS or not. */
-static bool rule_is_near(const struct policy_rule *rule, const struct policy_request *request)
+enum policy_lack policy_rule_lack(const struct policy_rule *rule,
+                                  const struct policy_request *request)
 {
-    return rule->plain_http == !request->is_tls && rule->port == request->port &&
-           host_matches(rule, request->host);
-}
-
-static bool rule_matches(const struct policy_rule *rule, const struct policy_request *request)
-{
-    return rule_is_near(rule, request) && method_matches(rule, request->method) &&
-           path_matches(rule, request->path);
+    if (!host_matches(rule, request->host))
+        return POLICY_LACK_HOST;
+    if (rule->plain_http == request->is_tls)
+        return POLICY_LACK_PROTOCOL;
+    if (rule->port != request->port)
+        return POLICY_LACK_PORT;
+    if (!method_matches(rule, request->method))
+        return POLICY_LACK_METHOD;
+    return path_lack(rule, request->path);
 }
 
 /* No rule matched. Over plain HTTP the text is the same for every host, unless some rule opens this
@@ -97,7 +98,7 @@ static void deny(const struct policy *policy, const struct policy_request *reque
 {
     bool is_open = request->is_tls;
     for (size_t i = 0; i < policy->count && !is_open; i++)
-        is_open = rule_is_near(&policy->rules[i], request);
+        is_open = policy_rule_lack(&policy->rules[i], request) > POLICY_LACK_PORT;
     ret->decision = is_open ? POLICY_DENIED : POLICY_PLAIN_HTTP;
     snprintf(ret->reason, sizeof(ret->reason),
              is_open ? "%.253s is not reachable from this sandbox"
@@ -111,7 +112,7 @@ void policy_decide(const struct policy *policy, const struct policy_request *req
     *ret = (struct policy_verdict){.decision = POLICY_DENIED};
     for (size_t i = 0; i < policy->count; i++) {
         const struct policy_rule *rule = &policy->rules[i];
-        if (!rule_matches(rule, request))
+        if (policy_rule_lack(rule, request) != POLICY_LACK_NONE)
             continue;
         ret->rule = rule;
         if (rule->inactive) {

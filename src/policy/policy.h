@@ -111,9 +111,26 @@ struct policy_verdict {
 void policy_decide(const struct policy *policy, const struct policy_request *request,
                    struct policy_verdict *ret);
 
+/* Why a rule does not match a request, in the order in which it is looked at. */
+enum policy_lack {
+    POLICY_LACK_HOST,
+    POLICY_LACK_PROTOCOL, /* HTTPS, or plain HTTP */
+    POLICY_LACK_PORT,
+    POLICY_LACK_METHOD,
+    POLICY_LACK_PATH,
+    POLICY_LACK_CLIMBS, /* the path could be taken for one that climbs out of the rule's */
+    POLICY_LACK_NONE,   /* it matches */
+};
+enum policy_lack policy_rule_lack(const struct policy_rule *rule,
+                                  const struct policy_request *request);
+/* Appends it in words. As buf_append. */
+int policy_rule_explain(const struct policy_rule *rule, enum policy_lack lack, struct buf *ret);
+
 /* True when this allowed request is a push whose body must be judged before any of it is sent: by
  * policy_push_read, and one with a Content-Encoding cannot be. */
 bool policy_rule_judges_push(const struct policy_rule *rule, const struct policy_request *request);
+/* The patterns of "branches", or of "tags"; NULL behind the last. */
+const char *policy_rule_ref(const struct policy_rule *rule, bool is_tag, size_t index);
 
 /* A push to git-receive-pack(1): its body begins with the list of the refs that it changes
  * (gitprotocol-pack(5), "Reference Update Request"), behind which stands the pack. */
@@ -150,6 +167,8 @@ bool policy_rule_removes_header(const struct policy_rule *rule, const char *name
 /* True when a server could take another method or path from this header than those that were
  * judged, and the rule is bound to methods or paths: the request must not be sent. */
 bool policy_rule_refuses_header(const struct policy_rule *rule, const char *name, size_t len);
+/* The names in "remove", in lower case; NULL behind the last. */
+const char *policy_rule_remove_name(const struct policy_rule *rule, size_t index);
 size_t policy_rule_set_count(const struct policy_rule *rule);
 const char *policy_rule_set_name(const struct policy_rule *rule, size_t index);
 /* The value with its secrets put in. `secret` gives a secret's bytes or NULL (then -ENOENT). A

@@ -194,6 +194,17 @@ bool policy_rule_refuses_header(const struct policy_rule *rule, const char *name
     return false;
 }
 
+const char *policy_rule_remove_name(const struct policy_rule *rule, size_t index)
+{
+    return index < rule->remove.count ? rule->remove.items[index] : NULL;
+}
+
+const char *policy_rule_ref(const struct policy_rule *rule, bool is_tag, size_t index)
+{
+    const struct policy_strings *list = is_tag ? &rule->git.tags : &rule->git.branches;
+    return index < list->count ? list->items[index] : NULL;
+}
+
 size_t policy_rule_set_count(const struct policy_rule *rule)
 {
     return rule->set_count;

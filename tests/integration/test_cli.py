@@ -414,6 +414,58 @@ def test_policy_check(tmp_path):
     assert b'did you mean "host"?' in result.stderr
 
 
+    bad.write_text('{"rules": [\n  {"hots": "a.test"}, {"host": "*"}]}')
+    result = paddock("policy", "check", bad)
+    assert result.returncode == 1 and b"3 problems" in result.stderr
+    places = [line.split(b": ")[0].rpartition(b"/")[2] for line in result.stderr.splitlines()[:3]]
+    assert places == [b"bad.json:2:12", b"bad.json:2:3", b"bad.json:2:32"]
+    result = paddock("policy", "check", "--json", bad)
+    assert len(json.loads(result.stdout)["problems"]) == 3
+    (tmp_path / "more.json").write_text('{"include": ["none.json"]}')
+    bad.write_text('{"include": ["more.json"]}')
+    result = paddock("policy", "check", bad)
+    assert str(tmp_path / "more.json:1:14: none.json").encode() in result.stderr
+
+
+def explain(*arguments):
+    result = paddock("policy", "explain", *arguments, environment={"HUB_TOKEN": "s3cret-value"})
+    return result.returncode, (result.stdout + result.stderr).decode()
+
+
+def test_policy_explain(tmp_path):
+    policy = tmp_path / "p.json"
+    policy.write_text(json.dumps({"rules": [
+        {"name": "gw", "host": "gw.test", "path": "/v1", "upstream": "10.0.0.5:8443", "headers": {
+            "remove": ["x-api-key"], "set": {"authorization": "Basic ${basic:u:HUB_TOKEN}"}}},
+        {"name": "read", "host": "*.gw.test", "methods": ["GET"]},
+        {"name": "hub", "host": "hub.test", "git": {"push": True, "branches": ["agent/*"]}},
+        {"name": "none", "host": "none.test", "path": "/${NONE}"}]}))
+    status, said = explain(policy, "POST", "https://GW.test/v1/../v1/x?q#f", "--header", "X-Api-Key: a",
+                           "--header", "accept")
+    assert status == 0 and "s3cret" not in said
+    assert said.splitlines() == [
+        'allowed by rule "gw"', "sent: POST /v1/x?q", "to: 10.0.0.5:8443, its certificate of a known CA",
+        "headers removed: x-api-key", "headers set: authorization", "with secrets: HUB_TOKEN",
+        "header X-Api-Key: removed", "header accept: kept"]
+    for method, url, wanted in [
+            ("POST", "https://gw.test/v1", "X-Original-URL through"),
+            ("GET", "https://gw.test/v2", 'rule "gw" does not match: it is for /v1, or below it'),
+            ("GET", "https://gw.test/v1/..%2fx", 'rule "gw" does not match: a server could take'),
+            ("GET", "https://gw.test:444/v1", 'rule "gw" does not match: it is for port 443'),
+            ("GET", "http://gw.test/v1", 'rule "gw" does not match: it is for HTTPS alone'),
+            ("PUT", "https://a.gw.test/", 'rule "read" does not match: it is for other methods: GET'),
+            ("GET", "https://hub.test/", "only git's smart HTTP"),
+            ("GET", "https://none.test/", "inactive: rule none is inactive: variable NONE"),
+            ("GET", "https://other.test/", "no rule names this host")]:
+        status, said = explain(policy, method, url, "--header", "X-Original-URL")
+        assert status == 1 and wanted in said, said
+    status, said = explain(policy, "POST", "https://hub.test/a/b/git-receive-pack", "--json")
+    answer = json.loads(said)
+    assert status == 0 and answer["branches"] == ["agent/*"] and answer["decision"] == "allowed"
+    for url in ["ftp://a.test/", "https://127.0.0.1/", "https://a.test/../x"]:
+        assert explain(policy, "GET", url)[0] == 2
+
+
 def test_doctor_renders_findings(tmp_path):
     copy = tmp_path / "paddock"
     copy.write_bytes(PADDOCK.read_bytes())

@@ -72,11 +72,14 @@ VERBS = {
                      lambda said: {rule["name"]: rule["active"] for rule in said["rules"]}
                      == {"ai-gateway": False, "github": True}
                      and "AI_GATEWAY_ACCOUNT_ID" in said["rules"][0]["reason"]),
+    "policy explain": (["policy", "explain", str(ROOT / "policy/default.json"), "GET",
+                        "https://github.com/a/b/info/refs?service=git-upload-pack"], [],
+                       lambda said: said["decision"] == "allowed" and said["rule"] == "github"),
     "doctor": (["doctor"], [("GET", "/healthz", 200, "{}")], lambda said: isinstance(said["ok"], bool) and said["findings"]),
     "help": (["help"], [], lambda said: said["verbs"] and said["options"] and said["exitStatuses"]),
     "version": (["version"], [], lambda said: said["version"][0].isdigit()),
 }
-LOCAL = {"policy check", "doctor", "help", "version"}  # ask no daemon
+LOCAL = {"policy check", "policy explain", "doctor", "help", "version"}  # ask no daemon
 
 
 def tables():
