@@ -56,6 +56,7 @@ static const char *type_name(enum key_type type)
     case KEY_LISTEN:
         return "list of strings";
     case KEY_VARS:
+    case KEY_PREFIXES:
         return "object of strings";
     }
     return "";
@@ -69,7 +70,7 @@ static void default_text(const struct config_key *key, char *ret, size_t size)
         snprintf(ret, size, "%lld", (long long)key->number);
     else if (key->type == KEY_THOUSANDTHS)
         snprintf(ret, size, "%g", (double)key->number / 1000);
-    else if (key->type == KEY_VARS)
+    else if (key->type == KEY_VARS || key->type == KEY_PREFIXES)
         snprintf(ret, size, "{}");
     else if (key->type == KEY_LISTEN)
         snprintf(ret, size, "[\"%s\"]", key->text);

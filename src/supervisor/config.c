@@ -198,6 +198,39 @@ static int config_parse_vars(const struct config_source *source, const struct js
     return 0;
 }
 
+/* What a sandbox's name may begin with. */
+static bool config_is_prefix(const char *text)
+{
+    size_t len = strlen(text);
+    return len > 0 && len <= LIMIT_NAME_BYTES && text[0] != '-' &&
+           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
+}
+
+static int config_parse_prefixes(const struct config_source *source, const struct json *value,
+                                 struct config *ret)
+{
+    if (json_type(value) != JSON_OBJECT || json_count(value) > LIMIT_POLICY_PREFIXES)
+        return REFUSE(source, value, "policy_prefixes must be an object of at most %d names",
+                      LIMIT_POLICY_PREFIXES);
+    for (size_t i = 0; i < json_count(value); i++) {
+        const struct json *item = json_at(value, i);
+        const char *policy = json_text(item);
+        const char *prefix = json_key_at(value, i);
+        if (!config_is_prefix(prefix))
+            return REFUSE(source, item, "no sandbox's name begins with \"%.64s\"", prefix);
+        if (!policy || !name_is_valid(policy, strlen(policy)))
+            return REFUSE(source, item,
+                          "policy_prefixes.%s must be a policy's name of a-z, 0-9 and -, "
+                          "without .json",
+                          prefix);
+        struct config_var *added = &ret->prefixes[ret->prefix_count++];
+        *added = (struct config_var){.name = strdup(prefix), .value = strdup(policy)};
+        if (!added->name || !added->value)
+            return -ENOMEM;
+    }
+    return 0;
+}
+
 static int config_parse_value(const struct config_source *source, const struct config_key *key,
                               const struct json *value, struct config *ret)
 {
@@ -214,6 +247,8 @@ static int config_parse_value(const struct config_source *source, const struct c
         return config_parse_listen(source, value, ret);
     case KEY_VARS:
         return config_parse_vars(source, value, ret);
+    case KEY_PREFIXES:
+        return config_parse_prefixes(source, value, ret);
     }
     return -EINVAL;
 }
@@ -395,6 +430,10 @@ void config_free(struct config *config)
         free(config->vars[i].name);
         free(config->vars[i].value);
     }
+    for (size_t i = 0; i < config->prefix_count; i++) {
+        free(config->prefixes[i].name);
+        free(config->prefixes[i].value);
+    }
     *config = (struct config){0};
 }
 
@@ -425,6 +464,21 @@ const char *config_var(const struct config *config, const char *name)
         if (strcmp(config->vars[i].name, name) == 0)
             return config->vars[i].value;
     return NULL;
+}
+
+const char *config_prefix_policy(const struct config *config, const char *sandbox)
+{
+    const char *policy = NULL;
+    size_t longest = 0;
+    for (size_t i = 0; i < config->prefix_count; i++) {
+        const char *prefix = config->prefixes[i].name;
+        size_t len = strlen(prefix);
+        if (len > longest && strncmp(sandbox, prefix, len) == 0) {
+            longest = len;
+            policy = config->prefixes[i].value;
+        }
+    }
+    return policy;
 }
 
 void config_print_keys(FILE *out)

@@ -40,6 +40,8 @@ struct config {
     int64_t task_check_ms;
     struct config_var vars[LIMIT_CONFIG_VARS];
     size_t var_count;
+    struct config_var prefixes[LIMIT_POLICY_PREFIXES]; /* of sandboxes' names; their policies */
+    size_t prefix_count;
 };
 
 /* Fills *ret from the text, every absent key from its default. `file` names it in errors
@@ -58,6 +60,8 @@ void config_free(struct config *config);
  * their defaults. -ENOMEM, -EMSGSIZE. */
 int config_add_environment(struct config *config, const char *(*lookup)(const char *name));
 const char *config_var(const struct config *config, const char *name); /* or NULL */
+/* The policy of "policy_prefixes" for a sandbox of this name: of the longest prefix; NULL: none. */
+const char *config_prefix_policy(const struct config *config, const char *sandbox);
 
 /* The table of keys with defaults, for --help. */
 void config_print_keys(FILE *out);

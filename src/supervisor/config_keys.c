@@ -16,6 +16,11 @@ const struct config_key config_keys[] = {
                 "others put a TLS proxy in front, which sends `Host: localhost`"},
     {"policy", KEY_PATH, AT(policy), .text = "@/policy/default.json",
      .describe = "what sandboxes may reach", .details = "a file; see [policy.md](policy.md)"},
+    {"policy_prefixes", KEY_PREFIXES, 0,
+     .describe = "policies by the beginning of a sandbox's name",
+     .details =
+         "an object such as `{\"ci-\": \"strict\"}`: names of files beside `policy`, without "
+         "`.json`. The longest beginning counts; a policy that a client sets comes before it"},
     {"secrets_dir", KEY_PATH, AT(secrets_dir), .text = "/etc/paddock/secrets",
      .describe = "one file of mode 0600 per secret", .details = "named as the secret"},
     {"recipes_dir", KEY_PATH, AT(recipes_dir), .text = "@/images",

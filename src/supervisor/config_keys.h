@@ -20,7 +20,8 @@ enum key_type {
     KEY_INTEGER,
     KEY_THOUSANDTHS,
     KEY_LISTEN,
-    KEY_VARS
+    KEY_VARS,
+    KEY_PREFIXES
 };
 
 struct config_key {

@@ -119,6 +119,26 @@ static void doctor_programs(struct doctor *doctor)
         SAY(doctor_add(doctor, "programs", FINDING_OK)->text, "all are there");
 }
 
+/* Every policy of policy_prefixes lies beside the daemon's own. */
+static void doctor_prefixes(struct doctor *doctor)
+{
+    const struct config *config = doctor->config;
+    int folder_len = (int)(strrchr(config->policy, '/') - config->policy);
+    for (size_t i = 0; i < config->prefix_count; i++) {
+        char path[PATH_MAX];
+        const char *policy = config->prefixes[i].value;
+        int len = snprintf(path, sizeof(path), "%.*s/%s.json", folder_len, config->policy, policy);
+        if (len < (int)sizeof(path) && access(path, R_OK) == 0)
+            continue;
+        struct sandbox_finding *finding = doctor_add(doctor, "policy", FINDING_FAIL);
+        SAY(finding->text, "policy_prefixes.%s: %.300s cannot be read", config->prefixes[i].name,
+            path);
+        SAY(finding->lost, "sandboxes whose names begin with %s reach nothing",
+            config->prefixes[i].name);
+        SAY(finding->cure, "make that file, or correct \"policy_prefixes\" in the configuration");
+    }
+}
+
 static void doctor_policy(struct doctor *doctor)
 {
     const char *path = doctor->config->policy;
@@ -225,6 +245,7 @@ static void doctor_look(struct doctor *doctor)
     doctor_programs(doctor);
     sandbox_host_doctor(doctor->place_fd, doctor_tell, doctor);
     doctor_policy(doctor);
+    doctor_prefixes(doctor);
     doctor_gateway(doctor);
     doctor_agent(doctor);
 }

@@ -67,6 +67,8 @@ static void document_write_sandbox(struct json_writer *writer, const struct sand
     else if (meta->stopped_ms)
         json_write_pair_integer(writer, "stopped", meta->stopped_ms);
     json_write_pair_integer(writer, "lastActivity", clock_unix_ms() - quiet);
+    if (!meta->settings.policy[0] && settings_policy(sandbox)[0])
+        json_write_pair_string(writer, "policyByName", settings_policy(sandbox));
     settings_write(writer, &meta->settings, with_env);
     json_write_object_end(writer);
 }
@@ -206,7 +208,7 @@ static int64_t document_users(const struct supervisor *supervisor, const char *p
 {
     int64_t count = 0;
     for (const struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
-        count += strcmp(sandbox->meta.settings.policy, policy) == 0;
+        count += strcmp(settings_policy(sandbox), policy) == 0;
     return count;
 }
 

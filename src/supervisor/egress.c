@@ -323,6 +323,22 @@ static void egress_give_secret(struct supervisor *supervisor, const struct ipc_m
     channel_send(supervisor->egress.channel, IPC_STATUS, message->header.id, &status, NULL, 0);
 }
 
+/* A sandbox under a policy that is not there reaches nothing. */
+static void egress_check_prefixes(const struct supervisor *supervisor)
+{
+    const struct config *config = supervisor->config;
+    for (size_t i = 0; i < config->prefix_count; i++) {
+        bool is_there = false;
+        for (size_t j = 0; j < supervisor->named_count && !is_there; j++)
+            is_there = supervisor->named[j].is_in_force &&
+                       strcmp(supervisor->named[j].name, config->prefixes[i].value) == 0;
+        if (!is_there)
+            log_error("policy_prefixes.%s: the policy %s is not there, so that these sandboxes "
+                      "reach nothing",
+                      config->prefixes[i].name, config->prefixes[i].value);
+    }
+}
+
 static void egress_note_policy(struct supervisor *supervisor, const struct msg_policy_loaded *body)
 {
     const char *text = IPC_TEXT(body->text);
@@ -338,6 +354,7 @@ static void egress_note_policy(struct supervisor *supervisor, const struct msg_p
     }
     supervisor->policy.is_loaded = true;
     supervisor->policy.inactive = body->inactive;
+    egress_check_prefixes(supervisor);
     snprintf(supervisor->policy.text, sizeof(supervisor->policy.text), "%s", text);
     if (body->inactive)
         log_warn("%u rules of the policy are inactive: %s", body->inactive, text);
@@ -412,7 +429,7 @@ static void egress_name(const struct sandbox *sandbox, struct msg_sandbox_attach
     *ret = (struct msg_sandbox_attach){0};
     IPC_SET_TEXT(ret->name, sandbox->meta.name);
     IPC_SET_TEXT(ret->boot_id, sandbox->meta.lease.boot_id);
-    IPC_SET_TEXT(ret->policy, sandbox->meta.settings.policy);
+    IPC_SET_TEXT(ret->policy, settings_policy(sandbox));
 }
 
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)

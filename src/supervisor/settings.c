@@ -160,6 +160,13 @@ bool settings_read(const struct json *object, struct settings *ret)
 
 /* --------------------------------------------------------------------------------- checks */
 
+const char *settings_policy(const struct sandbox *sandbox)
+{
+    const char *own = sandbox->meta.settings.policy;
+    const char *named = config_prefix_policy(sandbox->supervisor->config, sandbox->meta.name);
+    return own[0] || !named ? own : named;
+}
+
 int64_t settings_limit(int64_t own, int64_t of_config)
 {
     return own && (!of_config || own < of_config) ? own : of_config;

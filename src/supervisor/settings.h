@@ -35,6 +35,10 @@ void settings_write(struct json_writer *writer, const struct settings *settings,
 /* The same back. False: it is not of this form; then *ret is not touched. Else the caller frees. */
 bool settings_read(const struct json *object, struct settings *ret);
 
+/* The policy that a sandbox is under: its own, else that of its name's beginning, else "": the
+ * daemon's. */
+const char *settings_policy(const struct sandbox *sandbox);
+
 /* What an instance is started with: the sandbox's own limits, below those of the configuration. */
 int64_t settings_limit(int64_t own, int64_t of_config);
 

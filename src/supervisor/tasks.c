@@ -228,7 +228,7 @@ static void tasks_fill_state(struct sandbox *sandbox, struct msg_task_state *ret
     *ret = (struct msg_task_state){.state = (int32_t)sandbox->meta.task};
     IPC_SET_TEXT(ret->name, sandbox->meta.name);
     IPC_SET_TEXT(ret->agent, sandbox->meta.agent);
-    IPC_SET_TEXT(ret->hint, egress_hint(supervisor, sandbox->meta.settings.policy));
+    IPC_SET_TEXT(ret->hint, egress_hint(supervisor, settings_policy(sandbox)));
     if (supervisor_read_agent(supervisor, sandbox->meta.agent, &agent, NULL) == 0)
         IPC_SET_TEXT(ret->adapter, agent_adapter(agent));
     else

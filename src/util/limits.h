@@ -28,6 +28,8 @@
 #define LIMIT_CONFIG_TEXT_BYTES 4000
 /* Variables of policies and agents. */
 #define LIMIT_CONFIG_VARS 64
+/* Policies by the beginning of a sandbox's name. */
+#define LIMIT_POLICY_PREFIXES 32
 /* Sockets that the API listens on. */
 #define LIMIT_LISTEN_SOCKETS 16
 

@@ -14,6 +14,7 @@ import harness
 def box_daemon(make_daemon):
     daemon = make_daemon(default_agent="sh", start=False,
                          limits={"memory_mib": 2048, "cpus": 2, "pids": 512},
+                         policy_prefixes={"ci-": "closed", "ci-open-": "test", "cilost": "nowhere"},
                          agents={"elsewhere": {"image": "elsewhere", "command": ["x", "${PROMPT}"],
                                                "outcome": "exit-code"}})
     closed = pathlib.Path(daemon.config["policy"]).with_name("closed.json")
@@ -298,6 +299,28 @@ def test_a_sandbox_is_under_the_policy_it_was_put_under_from_the_next_request_on
                      and box_daemon.get("/healthz").json["policy"], 30, "a new egress")
     assert reaches_github(sandbox) == 403
     sandbox.remove()
+
+
+def test_without_a_policy_of_its_own_a_sandbox_has_that_of_its_names_longest_prefix(box_daemon):
+    sandbox = box_daemon.sandbox("ci-1")
+    shown = put(box_daemon, "ci-1").json
+    assert shown["policyByName"] == "closed" and "policy" not in shown
+    assert reaches_github(sandbox) == 403
+    shown = put(box_daemon, "ci-1", {"policy": "test"}).json
+    assert shown["policy"] == "test" and "policyByName" not in shown
+    assert reaches_github(sandbox) == 200, "what was put wins"
+    box_daemon.call("PATCH", "/sandboxes/ci-1", {"policy": None}, {})
+    assert reaches_github(sandbox) == 403
+    put(box_daemon, "ci-open-1"), put(box_daemon, "cilost"), put(box_daemon, "other")
+    shown = {row["name"]: row.get("policyByName") for row in box_daemon.get("/sandboxes").json}
+    assert shown["ci-open-1"] == "test" and shown["ci-1"] == "closed" and shown["other"] is None
+    users = {row["name"]: row["sandboxes"] for row in box_daemon.get("/policies").json}
+    assert users["closed"] >= 1
+    lost = box_daemon.sandbox("cilost")
+    assert reaches_github(lost) == 503, "never the daemon's own instead"
+    assert "policy_prefixes.cilost: the policy nowhere is not there" in box_daemon.log()
+    for name in ("ci-1", "ci-open-1", "cilost", "other"):
+        box_daemon.call("DELETE", f"/sandboxes/{name}", None, {})
 
 
 def test_a_reload_is_answered_with_what_came_of_it(box_daemon):

@@ -44,6 +44,32 @@ static void test_defaults(void)
     config_free(&config);
 }
 
+static void test_the_longest_prefix_of_a_name_gives_the_policy(void)
+{
+    struct config config;
+    assert(
+        parse("{\"policy_prefixes\": {\"ci-\": \"strict\", \"ci-open-\": \"open\", \"c\": \"c\"}}",
+              &config, NULL) == 0);
+    assert(strcmp(config_prefix_policy(&config, "ci-1"), "strict") == 0);
+    assert(strcmp(config_prefix_policy(&config, "ci-open-1"), "open") == 0);
+    assert(strcmp(config_prefix_policy(&config, "ci"), "c") == 0);
+    assert(!config_prefix_policy(&config, "a-ci-1"));
+    config_free(&config);
+    assert(parse("{}", &config, NULL) == 0 && !config_prefix_policy(&config, "ci-1"));
+    config_free(&config);
+    refuses("{\"policy_prefixes\": {\"Ci\": \"a\"}}",
+            "p.json:1:28: no sandbox's name begins with \"Ci\"");
+    refuses("{\"policy_prefixes\": {\"-ci\": \"a\"}}",
+            "p.json:1:29: no sandbox's name begins with \"-ci\"");
+    refuses("{\"policy_prefixes\": {\"\": \"a\"}}",
+            "p.json:1:26: no sandbox's name begins with \"\"");
+    refuses("{\"policy_prefixes\": {\"ci-\": \"a.json\"}}",
+            "p.json:1:29: policy_prefixes.ci- must be a policy's name of a-z, 0-9 and -, without "
+            ".json");
+    refuses("{\"policy_prefixes\": []}",
+            "p.json:1:21: policy_prefixes must be an object of at most 32 names");
+}
+
 static void test_every_kind_of_key(void)
 {
     struct config config;
@@ -215,6 +241,7 @@ int main(void)
     assert(dir >= 0);
     test_defaults();
     test_every_kind_of_key();
+    test_the_longest_prefix_of_a_name_gives_the_policy();
     test_refusals_name_the_place();
     test_variables_of_the_environment_come_second();
     test_meta_comes_back(dir);
