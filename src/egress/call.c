@@ -41,6 +41,7 @@ void call_open(struct call *call, const char *method)
         .front = call->front,
         .sni = call->sni,
         .is_tls = call->is_tls,
+        .conn_port = call->conn_port,
         .protocol = call->protocol,
         .tls = call->tls,
         .task = egress_sandbox_meter(call->sandbox)->task,
@@ -100,6 +101,11 @@ static bool find_host(struct call *call, const struct call_request *request,
                                                 &other_port, &err) ||
                           strcmp(other, call->host) != 0 || other_port != call->port)) {
         call_refuse(call, 400, "the request's target names another host than its Host header");
+        return false;
+    }
+    if (call->port != call->conn_port) {
+        call_refuse(call, 421,
+                    "the Host header names another port than the connection was made to");
         return false;
     }
     if (call->is_tls && (!sni || strcmp(sni, call->host) != 0)) {
@@ -247,6 +253,15 @@ static bool takes_trailers(const struct call_request *request)
     return false;
 }
 
+static int find_trust(const struct call *call, struct trust_spec *ret, struct err *err)
+{
+    const char *key = NULL;
+    ret->ca = policy_rule_upstream_ca(call->rule, &ret->ca_len);
+    ret->cert = policy_rule_upstream_cert(call->rule, &ret->cert_len, &key);
+    ret->key = ret->cert ? egress_secret(call->egress, key) : NULL;
+    return ret->cert && !ret->key ? err_set(err, ENOENT, "secret %s is not set", key) : 0;
+}
+
 static int start_exchange(struct call *call, const struct call_request *request,
                           const struct header_list *list, struct err *err)
 {
@@ -257,9 +272,10 @@ static int start_exchange(struct call *call, const struct call_request *request,
     if (result)
         return err_set(err, -result, "the request's target is too long");
     uint16_t upstream_port = call->port;
-    size_t ca_len = 0;
     const char *upstream = policy_rule_upstream(call->rule, &upstream_port);
-    const char *ca = policy_rule_upstream_ca(call->rule, &ca_len);
+    struct trust_spec trust = {0};
+    if (find_trust(call, &trust, err))
+        return -ENOENT;
     struct egress_request out = {
         .method = call->method,
         .target = target.data,
@@ -267,8 +283,8 @@ static int start_exchange(struct call *call, const struct call_request *request,
         .port = call->port,
         .connect_host = upstream,
         .connect_port = upstream_port,
-        .ca_pem = ca,
-        .ca_pem_len = ca_len,
+        .is_plain = policy_rule_is_plain(call->rule),
+        .trust = trust,
         .headers = list->items,
         .header_count = list->count,
         .body = request->body,
@@ -298,7 +314,10 @@ static void forward(struct call *call, const struct call_request *request)
     if (!result)
         return;
     struct refusal refusal;
-    refuse_with(503, err.message, &refusal);
+    char text[REFUSE_TEXT_MAX];
+    snprintf(text, sizeof(text), "rule %.100s cannot be used: %s", policy_rule_name(call->rule),
+             err.message);
+    refuse_with(503, text, &refusal);
     refusal.is_final = result == -ENOENT || result == -EINVAL;
     call_answer_refusal(call, &refusal, "inactive");
 }

@@ -58,6 +58,7 @@ struct call {
     const struct call_front *front;
     const char *sni; /* NULL: none, or no TLS */
     bool is_tls;
+    uint16_t conn_port;   /* that the client connected to */
     const char *protocol; /* of the client: "h2" or "http/1.1" */
     const char *tls;      /* its version, as SSL_get_version; NULL: none */
 

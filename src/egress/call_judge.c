@@ -23,10 +23,10 @@ static void decide(const struct call *call, const struct policy *policy, struct 
 {
     struct policy_request asked = asked_of(call);
     policy_decide(policy, &asked, ret);
-    if (ret->decision == POLICY_ALLOWED && !call->is_tls)
-        ret->decision = POLICY_PLAIN_HTTP; /* no rule may open plain HTTP */
-    if (ret->decision == POLICY_ALLOWED && !ret->rule)
-        ret->decision = POLICY_DENIED;
+    /* only a rule that says so may open plain HTTP, and such a one nothing else */
+    if (ret->decision == POLICY_ALLOWED &&
+        (!ret->rule || policy_rule_is_plain(ret->rule) == call->is_tls))
+        ret->decision = call->is_tls ? POLICY_DENIED : POLICY_PLAIN_HTTP;
 }
 
 /* Judges the call by the sandbox's policy. Returns the audit's word: NULL when it is allowed, else

@@ -426,7 +426,8 @@ static int conn_init(struct egress_conn *conn)
     return 0;
 }
 
-void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls)
+void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, uint16_t port,
+                       bool is_tls)
 {
     struct egress_conn *conn = calloc(1, sizeof(*conn));
     if (!conn) {
@@ -450,6 +451,7 @@ void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, in
                                .sandbox = sandbox,
                                .front = &conn_h1_front,
                                .is_tls = is_tls,
+                               .conn_port = port,
                                .protocol = "http/1.1"};
     egress_sandbox_add_conn(sandbox, conn);
     if (is_tls) {

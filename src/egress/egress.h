@@ -64,10 +64,11 @@ void egress_policy_lack(const struct egress_sandbox *sandbox, char *ret, size_t 
 /* A secret by name, or NULL when it is not there; egress's own. For policy_rule_set_value. */
 const struct secret *egress_secret(void *egress, const char *name);
 
-/* conn.c: takes over a connection that was accepted from a sandbox (non-blocking socket). `is_tls`:
- * port 443, else port 80. Owns fd from here on. Registers itself with the sandbox so that
+/* conn.c: takes over a connection that was accepted from a sandbox (non-blocking socket) on
+ * `port`. Owns fd from here on. Registers itself with the sandbox so that
  * egress_conn_close_all(sandbox) ends it. */
-void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls);
+void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, uint16_t port,
+                       bool is_tls);
 void egress_conn_close_all(struct egress_sandbox *sandbox);
 /* The policy of the sandbox is another one: requests and tunnels that it does not allow end. */
 void egress_conn_judge_all(struct egress_sandbox *sandbox);

@@ -120,19 +120,34 @@ static bool tls_failed(struct link *link, int result)
     }
 }
 
+enum io { IO_DONE, IO_WAIT, IO_END, IO_FAILED };
+
+static enum io write_some(struct link *link, const char *data, size_t len, size_t *ret_written)
+{
+    if (!link->ssl) {
+        ssize_t sent = send(link->fd, data, len, MSG_NOSIGNAL);
+        *ret_written = sent > 0 ? (size_t)sent : 0;
+        return sent >= 0 ? IO_DONE : errno == EAGAIN ? IO_WAIT : IO_FAILED;
+    }
+    ERR_clear_error();
+    int result = SSL_write_ex(link->ssl, data, len, ret_written);
+    if (result == 1)
+        return IO_DONE;
+    return SSL_get_error(link->ssl, result) == SSL_ERROR_WANT_WRITE ? IO_WAIT : IO_FAILED;
+}
+
 /* Writes what is queued. */
 static void flush(struct link *link)
 {
     while (link->out_used < link->out.len) {
         size_t written = 0;
-        ERR_clear_error();
-        int result = SSL_write_ex(link->ssl, link->out.data + link->out_used,
-                                  link->out.len - link->out_used, &written);
-        if (result == 1) {
+        enum io result = write_some(link, link->out.data + link->out_used,
+                                    link->out.len - link->out_used, &written);
+        if (result == IO_DONE) {
             link->out_used += written;
             continue;
         }
-        if (SSL_get_error(link->ssl, result) == SSL_ERROR_WANT_WRITE)
+        if (result == IO_WAIT)
             break;
         /* What the peer said before it closed is still to be read: reading finds the end. */
         link->out_used = link->out.len;
@@ -151,20 +166,55 @@ static void flush(struct link *link)
 
 static void update_poll(struct link *link);
 
+/* Without TLS nobody can tell an end that the upstream meant from one that somebody else made. */
+static enum io read_plain(struct link *link, char *data, size_t *ret_len, bool *ret_more)
+{
+    ssize_t len = recv(link->fd, data, LINK_READ_BYTES, 0);
+    *ret_len = len > 0 ? (size_t)len : 0;
+    *ret_more = len == LINK_READ_BYTES;
+    return len > 0 ? IO_DONE : len == 0 ? IO_END : errno == EAGAIN ? IO_WAIT : IO_FAILED;
+}
+
+static enum io read_tls(struct link *link, char *data, size_t *ret_len, bool *ret_more)
+{
+    ERR_clear_error();
+    int len = SSL_read(link->ssl, data, LINK_READ_BYTES);
+    *ret_len = len > 0 ? (size_t)len : 0;
+    *ret_more = len > 0 && (len >= FULL_RECORD_BYTES || SSL_has_pending(link->ssl));
+    if (len > 0)
+        return IO_DONE;
+    if (!tls_failed(link, len))
+        return IO_WAIT;
+    return SSL_get_error(link->ssl, len) == SSL_ERROR_ZERO_RETURN ? IO_END : IO_FAILED;
+}
+
+/* TLS 1.3 tells a client that its certificate is wanted, or not accepted, behind the handshake.
+ * True: that was it, and the link is over. */
+static bool was_refused(struct link *link)
+{
+    char text[256];
+    unsigned long code = link->ssl ? ERR_peek_last_error() : 0;
+    if (ERR_GET_LIB(code) != ERR_LIB_SSL || ERR_GET_REASON(code) < SSL_AD_REASON_OFFSET)
+        return false;
+    const char *why = ERR_reason_error_string(code);
+    snprintf(text, sizeof(text), "it ended the connection: %s", why ? why : "a TLS alert");
+    link_fail(link, EGRESS_FAILED_TRUST, text);
+    return true;
+}
+
 /* False: the link is over. *ret_more: there may be more to be read at once. */
 static bool read_some(struct link *link, bool *ret_more)
 {
     char *scratch = link->upstreams->scratch;
-    ERR_clear_error();
-    int len = SSL_read(link->ssl, scratch, LINK_READ_BYTES);
-    if (len > 0) {
-        *ret_more = len >= FULL_RECORD_BYTES || SSL_has_pending(link->ssl);
-        return link->protocol->feed(link, scratch, (size_t)len);
-    }
-    *ret_more = false;
-    if (!tls_failed(link, len))
+    size_t len = 0;
+    enum io result = link->ssl ? read_tls(link, scratch, &len, ret_more)
+                               : read_plain(link, scratch, &len, ret_more);
+    if (result == IO_DONE)
+        return link->protocol->feed(link, scratch, len);
+    if (result == IO_WAIT)
         return true;
-    link->protocol->ended(link, SSL_get_error(link->ssl, len) == SSL_ERROR_ZERO_RETURN);
+    if (result == IO_END || !was_refused(link))
+        link->protocol->ended(link, result == IO_END);
     return false;
 }
 
@@ -209,7 +259,8 @@ static void link_opened(struct link *link)
     const unsigned char *name = NULL;
     unsigned len = 0;
     struct origin *origin = link->origin;
-    SSL_get0_alpn_selected(link->ssl, &name, &len);
+    if (link->ssl)
+        SSL_get0_alpn_selected(link->ssl, &name, &len);
     bool is_h2 = len == 2 && memcmp(name, "h2", 2) == 0;
     const struct link_protocol *protocol = is_h2 ? &link_h2 : &link_h1;
     if (protocol->open(link)) {
@@ -264,9 +315,14 @@ static bool keep_session(void *ctx, SSL_SESSION *session)
     return true;
 }
 
-static void begin_tls(struct link *link)
+/* There is a way to the upstream: TLS, where it is not a plain one. */
+static void begin(struct link *link)
 {
     struct origin *origin = link->origin;
+    if (origin->is_plain) {
+        link_opened(link);
+        return;
+    }
     link->phase = LINK_HANDSHAKE;
     link->ssl = trust_connect(origin->trust, link->fd, origin->host, link->only_http1,
                               origin->session, keep_session, link);
@@ -329,7 +385,7 @@ static void tunnel(struct link *link)
         explicit_bzero(link->out.data, link->out.len);
         buf_clear(&link->out);
         link->out_used = 0;
-        begin_tls(link);
+        begin(link);
         return;
     }
     snprintf(text, sizeof(text), "the proxy refuses to connect, with status %.3s",
@@ -421,7 +477,7 @@ static void on_dialed(void *ctx, int fd, enum egress_failure failure, const char
     if (link->upstreams->proxy_host[0] && !link->origin->connect_host[0])
         ask_proxy(link);
     else
-        begin_tls(link);
+        begin(link);
 }
 
 int link_open(struct origin *origin, bool only_http1)

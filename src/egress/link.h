@@ -33,6 +33,7 @@ struct origin {
     char connect_host[POLICY_HOST_MAX]; /* "": the host itself */
     uint16_t connect_port;
     struct trust *trust;
+    bool is_plain; /* no TLS */
     SSL_SESSION *session;
     struct link *links;
     struct egress_exchange *waiting, *waiting_last; /* for a link */
@@ -177,6 +178,14 @@ struct egress_exchange {
     enum egress_failure failure;
     char reason[512];
 };
+
+/* origin.c */
+/* The origin of such a request, made when there is none. NULL: *ret_result is -ENOMEM, or -EINVAL
+ * when CA, certificate or key cannot be used. */
+struct origin *origin_find(struct egress_upstreams *upstreams, const struct egress_request *request,
+                           int *ret_result, struct err *err);
+/* Forgets those that nobody used for so long. */
+void origins_forget(struct egress_upstreams *upstreams, uint64_t idle_ms);
 
 /* upstream.c */
 /* There is a link: it is looked at as long as there are any. */

@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "egress/link.h"
 #include "util/cleanup.h"
@@ -43,7 +44,7 @@ static int append_head(struct buf *out, const struct egress_exchange *exchange)
     const struct origin *origin = exchange->origin;
     int result = buf_appendf(out, "%s %s HTTP/1.1\r\nHost: %s", exchange->method, exchange->target,
                              origin->host);
-    if (!result && origin->port != 443)
+    if (!result && origin->port != (origin->is_plain ? 80 : 443))
         result = buf_appendf(out, ":%u", origin->port);
     for (size_t i = 0; i < exchange->header_count && !result; i++) {
         const struct http_field *field = &exchange->headers[i];
@@ -141,6 +142,15 @@ static void h1_submit(struct link *link, struct egress_exchange *exchange)
     link_ask_turn(link);
 }
 
+/* One direction's end: close_notify, once, or a FIN. */
+static void end_output(struct link *link)
+{
+    if (link->ssl)
+        SSL_shutdown(link->ssl);
+    else
+        shutdown(link->fd, SHUT_WR);
+}
+
 /* What waits for room is asked for more as soon as there is any. */
 static bool h1_fill(struct link *link)
 {
@@ -148,7 +158,7 @@ static bool h1_fill(struct link *link)
     if (exchange && queued(link) < LIMIT_EGRESS_TIGHT_QUEUE_BYTES / 2)
         exchange_writable(exchange);
     if (exchange && link->h1_state == H1_TUNNEL && exchange->out_ended && !queued(link))
-        SSL_shutdown(link->ssl); /* one direction's end: close_notify, once */
+        end_output(link);
     return true;
 }
 

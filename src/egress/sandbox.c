@@ -169,7 +169,8 @@ void egress_sandbox_each_conn(struct egress_sandbox *sandbox, void (*found)(stru
 static void sandbox_accepted(void *ctx, int fd)
 {
     const struct sandbox_port *port = ctx;
-    egress_conn_start(port->sandbox->egress, port->sandbox, fd, port->is_tls);
+    egress_conn_start(port->sandbox->egress, port->sandbox, fd, port->is_tls ? 443 : 80,
+                      port->is_tls);
 }
 
 static int sandbox_listen(struct egress_sandbox *sandbox, int fds[EGRESS_LISTENERS],

@@ -5,6 +5,7 @@
 
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/sha.h>
 #include <openssl/x509v3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,8 @@ struct trust {
     SSL_CTX *context;
     char *pem; /* NULL: the system's */
     size_t pem_len;
+    bool has_cert;
+    unsigned char cert[SHA256_DIGEST_LENGTH], key[SHA256_DIGEST_LENGTH]; /* what they were */
 };
 
 /* What is kept with an SSL. */
@@ -190,7 +193,76 @@ static void set_up(SSL_CTX *context)
     SSL_CTX_sess_set_new_cb(context, on_new_session);
 }
 
-int trust_open(const char *pem, size_t pem_len, struct trust **ret, struct err *err)
+/* No key is asked for a passphrase. */
+static int no_passphrase(char *ret, int size, int is_writing, void *ctx)
+{
+    (void)ret;
+    (void)size;
+    (void)is_writing;
+    (void)ctx;
+    return 0;
+}
+
+static int use_chain(SSL_CTX *context, const struct trust_spec *spec, struct err *err)
+{
+    BIO *bio = BIO_new_mem_buf(spec->cert, (int)spec->cert_len);
+    X509 *cert = bio ? PEM_read_bio_X509(bio, NULL, no_passphrase, NULL) : NULL;
+    bool is_used = cert && SSL_CTX_use_certificate(context, cert) == 1;
+    X509_free(cert);
+    while (is_used && (cert = PEM_read_bio_X509(bio, NULL, no_passphrase, NULL))) {
+        is_used = SSL_CTX_add1_chain_cert(context, cert) == 1;
+        X509_free(cert);
+    }
+    BIO_free(bio);
+    ERR_clear_error();
+    return is_used ? 0 : err_set(err, EINVAL, "its upstream_cert holds no certificate");
+}
+
+static int use_key(SSL_CTX *context, const struct secret *secret, struct err *err)
+{
+    BIO *bio = BIO_new_mem_buf(secret->data, (int)secret->len);
+    EVP_PKEY *key = bio ? PEM_read_bio_PrivateKey(bio, NULL, no_passphrase, NULL) : NULL;
+    int result = 0;
+    if (!key)
+        result =
+            err_set(err, EINVAL, "its upstream_key is no private key in PEM without a passphrase");
+    else if (SSL_CTX_use_PrivateKey(context, key) != 1 || SSL_CTX_check_private_key(context) != 1)
+        result = err_set(err, EINVAL, "its upstream_key is not the key of its upstream_cert");
+    EVP_PKEY_free(key);
+    BIO_free(bio);
+    ERR_clear_error();
+    return result;
+}
+
+static void digest(const char *data, size_t len, unsigned char ret[SHA256_DIGEST_LENGTH])
+{
+    SHA256((const unsigned char *)data, len, ret);
+}
+
+static int set_identity(struct trust *trust, const struct trust_spec *spec, struct err *err)
+{
+    trust->has_cert = true;
+    digest(spec->cert, spec->cert_len, trust->cert);
+    digest(spec->key->data, spec->key->len, trust->key);
+    int result = use_chain(trust->context, spec, err);
+    return result < 0 ? result : use_key(trust->context, spec->key, err);
+}
+
+static int set_authorities(struct trust *trust, const struct trust_spec *spec, struct err *err)
+{
+    if (!spec->ca) {
+        use_system(trust->context);
+        return 0;
+    }
+    trust->pem = malloc(spec->ca_len + 1);
+    trust->pem_len = spec->ca_len;
+    if (!trust->pem)
+        return err_set(err, ENOMEM, "out of memory for the upstream's CA");
+    memcpy(trust->pem, spec->ca, spec->ca_len);
+    return add_certificates(trust->context, spec->ca, spec->ca_len, err);
+}
+
+int trust_open(const struct trust_spec *spec, struct trust **ret, struct err *err)
 {
     struct trust *trust = calloc(1, sizeof(*trust));
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
@@ -202,17 +274,9 @@ int trust_open(const char *pem, size_t pem_len, struct trust **ret, struct err *
     trust->references = 1;
     trust->context = context;
     set_up(context);
-    int result = 0;
-    if (pem) {
-        trust->pem = malloc(pem_len + 1);
-        trust->pem_len = pem_len;
-        if (trust->pem)
-            memcpy(trust->pem, pem, pem_len);
-        result = trust->pem ? add_certificates(context, pem, pem_len, err)
-                            : err_set(err, ENOMEM, "out of memory for an upstream's CA");
-    } else {
-        use_system(context);
-    }
+    int result = set_authorities(trust, spec, err);
+    if (result == 0 && spec->cert)
+        result = set_identity(trust, spec, err);
     if (result < 0) {
         trust_unref(trust);
         return result;
@@ -236,11 +300,20 @@ void trust_unref(struct trust *trust)
     free(trust);
 }
 
-bool trust_is_of(const struct trust *trust, const char *pem, size_t pem_len)
+bool trust_is_of(const struct trust *trust, const struct trust_spec *spec)
 {
-    if (!pem || !trust->pem)
-        return !pem && !trust->pem;
-    return trust->pem_len == pem_len && memcmp(trust->pem, pem, pem_len) == 0;
+    unsigned char cert[SHA256_DIGEST_LENGTH], key[SHA256_DIGEST_LENGTH];
+    if ((spec->ca != NULL) != (trust->pem != NULL) || (spec->cert != NULL) != trust->has_cert)
+        return false;
+    if (spec->ca &&
+        (trust->pem_len != spec->ca_len || memcmp(trust->pem, spec->ca, spec->ca_len) != 0))
+        return false;
+    if (!spec->cert)
+        return true;
+    digest(spec->cert, spec->cert_len, cert);
+    digest(spec->key->data, spec->key->len, key);
+    return memcmp(cert, trust->cert, sizeof(cert)) == 0 &&
+           memcmp(key, trust->key, sizeof(key)) == 0;
 }
 
 static bool set_name(SSL *ssl, const char *host)

@@ -1,5 +1,6 @@
 /* Whom an upstream's certificate must be signed by: the system's CAs, or those of a rule's
- * upstream_ca. Verification cannot be switched off (RFC 9110, section 4.3.4). */
+ * upstream_ca. Verification cannot be switched off (RFC 9110, section 4.3.4). And what is shown to
+ * an upstream that asks for a certificate. */
 #pragma once
 
 #include <openssl/ssl.h>
@@ -7,14 +8,25 @@
 #include <stddef.h>
 
 #include "util/err.h"
+#include "util/secret.h"
 
 struct trust;
 
-/* `pem` NULL: the system's. -EINVAL: no certificate in it, or a broken one. */
-int trust_open(const char *pem, size_t pem_len, struct trust **ret, struct err *err);
+/* All in PEM. */
+struct trust_spec {
+    const char *ca; /* NULL: the system's */
+    size_t ca_len;
+    const char *cert; /* our own, and its chain; NULL: none */
+    size_t cert_len;
+    const struct secret *key; /* of `cert` */
+};
+
+/* -EINVAL: no certificate in it, or a broken one, or a key that is not the certificate's. Nothing
+ * of the spec is needed afterwards; of the key only OpenSSL has a copy. */
+int trust_open(const struct trust_spec *spec, struct trust **ret, struct err *err);
 struct trust *trust_ref(struct trust *trust);
 void trust_unref(struct trust *trust);
-bool trust_is_of(const struct trust *trust, const char *pem, size_t pem_len);
+bool trust_is_of(const struct trust *trust, const struct trust_spec *spec);
 
 /* Called with each session ticket that comes; `ctx` is the one given to trust_connect. Takes over
  * the reference when it returns true. */

@@ -11,8 +11,6 @@
 #include "util/cleanup.h"
 
 #define SWEEP_MS 1000
-/* Hosts that are remembered, without a link. */
-#define ORIGINS_MAX 4096
 #define ORIGIN_IDLE_MS (10ULL * 60 * 1000)
 
 /* ------------------------------------------------------------------------------ exchanges */
@@ -204,111 +202,6 @@ void exchange_lost(struct egress_exchange *exchange, enum egress_failure failure
     origin_serve(exchange->origin);
 }
 
-/* ------------------------------------------------------------------------------ origins */
-
-static unsigned bucket_of(const struct egress_request *request)
-{
-    uint32_t hash = 2166136261U; /* FNV-1a */
-    for (const char *at = request->host; *at; at++)
-        hash = (hash ^ (unsigned char)*at) * 16777619U;
-    return (hash ^ request->port) % ORIGIN_BUCKETS;
-}
-
-static bool origin_is_of(const struct origin *origin, const struct egress_request *request)
-{
-    const char *connect_host = request->connect_host ? request->connect_host : "";
-    return origin->port == request->port && strcmp(origin->host, request->host) == 0 &&
-           strcmp(origin->connect_host, connect_host) == 0 &&
-           (!*connect_host || origin->connect_port == request->connect_port) &&
-           trust_is_of(origin->trust, request->ca_pem, request->ca_pem_len);
-}
-
-/* The trust of another origin with the same CA, or a new one. */
-static struct trust *find_trust(struct egress_upstreams *upstreams,
-                                const struct egress_request *request, struct err *err)
-{
-    if (!request->ca_pem)
-        return trust_ref(upstreams->system);
-    for (size_t i = 0; i < ORIGIN_BUCKETS; i++)
-        for (struct origin *origin = upstreams->buckets[i]; origin; origin = origin->next)
-            if (trust_is_of(origin->trust, request->ca_pem, request->ca_pem_len))
-                return trust_ref(origin->trust);
-    struct trust *trust = NULL;
-    return trust_open(request->ca_pem, request->ca_pem_len, &trust, err) ? NULL : trust;
-}
-
-static void origin_free(struct origin *origin)
-{
-    SSL_SESSION_free(origin->session);
-    trust_unref(origin->trust);
-    origin->upstreams->origin_count--;
-    free(origin);
-}
-
-/* Forgets origins that nobody used for so long. */
-static void forget_origins(struct egress_upstreams *upstreams, uint64_t idle_ms)
-{
-    uint64_t now = uv_now(upstreams->loop);
-    for (size_t i = 0; i < ORIGIN_BUCKETS; i++) {
-        struct origin **at = &upstreams->buckets[i];
-        while (*at) {
-            struct origin *origin = *at;
-            if (origin->links || origin->waiting || origin->held ||
-                now - origin->used_at < idle_ms) {
-                at = &origin->next;
-                continue;
-            }
-            *at = origin->next;
-            origin_free(origin);
-        }
-    }
-}
-
-/* NULL: *ret_result is -ENOMEM, or -EINVAL when the CA cannot be used. */
-static struct origin *origin_make(struct egress_upstreams *upstreams,
-                                  const struct egress_request *request, int *ret_result,
-                                  struct err *err)
-{
-    if (upstreams->origin_count >= ORIGINS_MAX)
-        forget_origins(upstreams, 0);
-    struct origin *origin = calloc(1, sizeof(*origin));
-    if (!origin) {
-        *ret_result = err_set(err, ENOMEM, "out of memory for an upstream");
-        return NULL;
-    }
-    origin->upstreams = upstreams;
-    origin->port = request->port;
-    origin->connect_port = request->connect_port;
-    snprintf(origin->host, sizeof(origin->host), "%s", request->host);
-    if (request->connect_host)
-        snprintf(origin->connect_host, sizeof(origin->connect_host), "%s", request->connect_host);
-    origin->trust = find_trust(upstreams, request, err);
-    if (!origin->trust) {
-        free(origin);
-        *ret_result = -EINVAL;
-        return NULL;
-    }
-    unsigned bucket = bucket_of(request);
-    origin->next = upstreams->buckets[bucket];
-    upstreams->buckets[bucket] = origin;
-    upstreams->origin_count++;
-    return origin;
-}
-
-static struct origin *find_origin(struct egress_upstreams *upstreams,
-                                  const struct egress_request *request, int *ret_result,
-                                  struct err *err)
-{
-    struct origin *origin = upstreams->buckets[bucket_of(request)];
-    while (origin && !origin_is_of(origin, request))
-        origin = origin->next;
-    if (!origin)
-        origin = origin_make(upstreams, request, ret_result, err);
-    if (origin)
-        origin->used_at = uv_now(upstreams->loop);
-    return origin;
-}
-
 /* ------------------------------------------------------------------------------ the calls */
 
 static const char *copy(char **at, const char *data, size_t len)
@@ -352,7 +245,7 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
                           struct egress_exchange **ret, struct err *err)
 {
     int result = 0;
-    struct origin *origin = find_origin(upstreams, request, &result, err);
+    struct origin *origin = origin_find(upstreams, request, &result, err);
     if (!origin)
         return result;
     struct egress_exchange *exchange = calloc(1, sizeof(*exchange));
@@ -509,7 +402,7 @@ static void on_sweep(uv_timer_t *timer)
     for (size_t i = 0; i < ORIGIN_BUCKETS; i++)
         for (struct origin *origin = upstreams->buckets[i]; origin; origin = origin->next)
             sweep_origin(origin, now);
-    forget_origins(upstreams, ORIGIN_IDLE_MS);
+    origins_forget(upstreams, ORIGIN_IDLE_MS);
     if (upstreams->link_count == 0)
         uv_timer_stop(timer);
 }
@@ -555,7 +448,7 @@ int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char 
     upstreams->turns = turns;
     int result = proxy && *proxy ? set_proxy(upstreams, proxy, err) : 0;
     if (!result)
-        result = trust_open(NULL, 0, &upstreams->system, err);
+        result = trust_open(&(struct trust_spec){0}, &upstreams->system, err);
     if (result) {
         free(upstreams);
         return result;
@@ -588,7 +481,7 @@ void egress_upstreams_close(struct egress_upstreams *upstreams)
                 link_close(origin->links);
         }
     }
-    forget_origins(upstreams, 0);
+    origins_forget(upstreams, 0);
     trust_unref(upstreams->system);
     uv_close((uv_handle_t *)&upstreams->sweep, on_closed);
 }

@@ -12,6 +12,7 @@
 #include <stdint.h>
 
 #include "egress/egress.h"
+#include "egress/trust.h"
 #include "http/head.h"
 #include "util/buf.h"
 
@@ -34,8 +35,8 @@ struct egress_request {
     const char
         *connect_host; /* the rule's upstream, or NULL: resolve `host`, public addresses only */
     uint16_t connect_port;
-    const char *ca_pem; /* of the rule's upstream_ca, or NULL: the system's */
-    size_t ca_pem_len;
+    bool is_plain;           /* without TLS */
+    struct trust_spec trust; /* of the rule's upstream_ca, upstream_cert and upstream_key */
     const struct http_field *headers; /* end-to-end headers, Host and framing left out */
     size_t header_count;
     enum egress_body body;
@@ -82,7 +83,7 @@ int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char 
 /* Ends all exchanges without a callback. The memory goes when the loop has run on. */
 void egress_upstreams_close(struct egress_upstreams *upstreams);
 
-/* -ENOMEM, or -EINVAL when the CA cannot be used; then there is no exchange. */
+/* -ENOMEM, or -EINVAL when CA, certificate or key cannot be used; then there is no exchange. */
 int egress_upstream_start(struct egress_upstreams *upstreams, const struct egress_request *request,
                           const struct egress_exchange_events *events, void *ctx,
                           struct egress_exchange **ret, struct err *err);

@@ -343,7 +343,7 @@ static void on_listener(uv_poll_t *poll, int status, int events)
     assert(status == 0);
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
-        egress_conn_start(&egress, &sandbox, fd, listener->is_tls);
+        egress_conn_start(&egress, &sandbox, fd, listener->is_tls ? 443 : 80, listener->is_tls);
 }
 
 static struct egress_ca *make_ca(void)

@@ -354,7 +354,7 @@ static void test_refusals(void)
     expect_status("u.test", "GET /ok/%00 HTTP/1.1\r\nHost: u.test\r\n" CLOSE, "400 ");
     expect_status("u.test", "GET /ok/../../x HTTP/1.1\r\nHost: u.test\r\n" CLOSE, "400 ");
     expect_status("u.test", "GET /ok/../no HTTP/1.1\r\nHost: u.test\r\n" CLOSE, "403 ");
-    expect_status("u.test", "GET /ok HTTP/1.1\r\nHost: u.test:444\r\n" CLOSE, "403 ");
+    expect_status("u.test", "GET /ok HTTP/1.1\r\nHost: u.test:444\r\n" CLOSE, "421 ");
     expect_status("get.test", "POST / HTTP/1.1\r\nHost: get.test\r\nContent-Length: 0\r\n" CLOSE,
                   "403 ");
     expect_status("unset.test", "GET / HTTP/1.1\r\nHost: unset.test\r\n" CLOSE, "503 ");

@@ -55,8 +55,10 @@ static void conn_readable(uv_poll_t *poll, int status, int events)
         conn_close(conn);
 }
 
-void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, bool is_tls)
+void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, uint16_t port,
+                       bool is_tls)
 {
+    assert(port == (is_tls ? 443 : 80));
     assert(egress->idle_ms == 1234);
     struct egress_conn *conn = calloc(1, sizeof(*conn));
     assert(conn && uv_poll_init(egress->loop, &conn->poll, fd) == 0);
