@@ -96,7 +96,7 @@ void api_clone(struct api_call *call)
     bool tells;
     int r = request_only(matched->query, matched->query_len, "progress", "1", &tells, &err);
     if (r == 0)
-        r = request_clone(buf_text(json), json->len, tells, &spec, &err);
+        r = request_clone(buf_text(json), json->len, tells, &spec, body.repository, &err);
     if (exec_check(call, r, &err))
         exec_start(call, tells ? &telling : &ops, &spec, &body);
 }

@@ -101,7 +101,20 @@ static int request_clone_spec(const char *url, const char *ref, bool tells, stru
     return spec_encode(spec, ret_spec, err);
 }
 
-int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec, struct err *err)
+/* Of a URL that request_url made. */
+static void request_repository(const char *url, char ret[LIMIT_REPOSITORY_BYTES + 1])
+{
+    const char *name = url + strlen("https://github.com/");
+    size_t len = strlen(name);
+    if (len > 4 && strcmp(name + len - 4, ".git") == 0)
+        len -= 4;
+    snprintf(ret, LIMIT_REPOSITORY_BYTES + 1, "%.*s", (int)len, name);
+    if (len > LIMIT_REPOSITORY_BYTES || !name_is_repository(ret))
+        ret[0] = '\0';
+}
+
+int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec,
+                  char ret_repository[LIMIT_REPOSITORY_BYTES + 1], struct err *err)
 {
     cleanup_json struct json *json = NULL;
     cleanup_buf struct buf url = BUF_INIT(REQUEST_QUERY_BYTES);
@@ -118,7 +131,10 @@ int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec
         return request_refuse(err,
                               "The ref must be a branch or tag: no hyphen in front, no control "
                               "characters, 255 bytes at most");
-    return request_clone_spec(buf_text(&url), json_text(ref), tells, ret_spec, err);
+    int result = request_clone_spec(buf_text(&url), json_text(ref), tells, ret_spec, err);
+    if (result == 0)
+        request_repository(buf_text(&url), ret_repository);
+    return result;
 }
 
 static bool request_has_only(const struct json *json, const char *const *keys, size_t count)

@@ -14,8 +14,10 @@
 #include "util/buf.h"
 #include "util/err.h"
 
-/* {"url","ref"?} as the spec of git clone; `tells`: one that tells its progress. */
-int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec, struct err *err);
+/* {"url","ref"?} as the spec of git clone; `tells`: one that tells its progress. ret_repository
+ * gets OWNER/REPOSITORY without ".git", or "" of one that is longer than any. */
+int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec,
+                  char ret_repository[LIMIT_REPOSITORY_BYTES + 1], struct err *err);
 
 /* Exactly https://github.com/OWNER/REPOSITORY, scheme and host in any case; ret_url is normalised.
  */

@@ -46,6 +46,7 @@ static enum cli_exit question_read(const struct cli *cli, struct question *ret, 
     if (policy_canonical_target(whole.data, whole.len, &ret->path, &ret->query, &inner) < 0)
         return cli_fail(err, CLI_USAGE, "%.200s: %s", url, inner.message);
     ret->request.host = ret->host;
+    ret->request.cloned = cli->values[OPTION_CLONED];
     ret->request.path = buf_text(&ret->path);
     ret->request.query = buf_text(&ret->query);
     return CLI_OK;

@@ -62,6 +62,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
     [OPTION_OLDER] = {"older", .value = "TIME", .help = "stopped for so long: 90s, 30m, 12h or 7d"},
     [OPTION_HEADER] = {"header", .value = "NAME",
                        .help = "a header of the request (may be repeated)", .is_repeated = true},
+    [OPTION_CLONED] = {"cloned", .value = "OWNER/REPOSITORY",
+                       .help = "of a sandbox into which it was cloned"},
 };
 
 #define SETTINGS                                                                                   \
@@ -274,7 +276,7 @@ const struct cli_verb cli_verbs[] = {
          "near. A request that is refused is exit status 1.",
      .min_args = 3,
      .max_args = 3,
-     .options = HAS(CONFIG) | HAS(VAR) | HAS(HEADER),
+     .options = HAS(CONFIG) | HAS(VAR) | HAS(HEADER) | HAS(CLONED),
      .kind = CLI_KIND_FILE,
      RUN(cmd_policy_explain)},
     {.name = "policy ls",

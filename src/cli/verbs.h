@@ -56,6 +56,7 @@ enum cli_option_id {
     OPTION_OLDER,
     OPTION_LIMIT,
     OPTION_HEADER,
+    OPTION_CLONED,
     OPTION_COUNT
 };
 

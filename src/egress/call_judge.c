@@ -16,6 +16,7 @@ static struct policy_request asked_of(const struct call *call)
         .path = buf_text(&call->path),
         .query = buf_text(&call->query),
         .is_tls = call->is_tls,
+        .cloned = egress_sandbox_repository(call->sandbox),
     };
 }
 

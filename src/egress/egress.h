@@ -33,7 +33,10 @@ const char *egress_sandbox_name(const struct egress_sandbox *sandbox);
 const char *egress_sandbox_boot_id(const struct egress_sandbox *sandbox);
 struct egress_meter *egress_sandbox_meter(struct egress_sandbox *sandbox);
 /* The policy of the folder that the sandbox is under from its next request on; "": the main one. */
-void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name);
+void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name,
+                               const char *repository);
+/* OWNER/REPOSITORY that was cloned into it, or "". */
+const char *egress_sandbox_repository(const struct egress_sandbox *sandbox);
 
 /* A policy of the folder by its name, which is that of its file without ".json". */
 struct egress_named_policy {

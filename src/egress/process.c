@@ -171,7 +171,7 @@ static int process_attach(struct process *process, struct ipc_message *message, 
         egress_sandbox_attach(&process->egress, name, IPC_TEXT(body->boot_id), fds, &sandbox, err);
     if (result < 0)
         return result;
-    egress_sandbox_set_policy(sandbox, IPC_TEXT(body->policy));
+    egress_sandbox_set_policy(sandbox, IPC_TEXT(body->policy), IPC_TEXT(body->repository));
     process->sandboxes[process->sandbox_count++] = sandbox;
     return 0;
 }
@@ -190,7 +190,8 @@ static void process_set_policy(const struct process *process, const struct ipc_m
     size_t index = process_find(process, IPC_TEXT(body->name));
     if (index == process->sandbox_count)
         return;
-    egress_sandbox_set_policy(process->sandboxes[index], IPC_TEXT(body->policy));
+    egress_sandbox_set_policy(process->sandboxes[index], IPC_TEXT(body->policy),
+                              IPC_TEXT(body->repository));
     egress_conn_judge_all(process->sandboxes[index]);
 }
 

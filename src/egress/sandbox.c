@@ -27,6 +27,7 @@ struct egress_sandbox {
     char name[MSG_NAME];
     char boot_id[MSG_BOOT_ID];
     char policy[MSG_NAME]; /* "": the main one */
+    char repository[LIMIT_REPOSITORY_BYTES + 1];
     struct egress_meter meter;
     struct sandbox_port ports[2];
     struct egress_dns *dns;
@@ -66,9 +67,16 @@ struct egress_meter *egress_sandbox_meter(struct egress_sandbox *sandbox)
     return &sandbox->meter;
 }
 
-void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name)
+void egress_sandbox_set_policy(struct egress_sandbox *sandbox, const char *name,
+                               const char *repository)
 {
     IPC_SET_TEXT(sandbox->policy, name);
+    IPC_SET_TEXT(sandbox->repository, repository);
+}
+
+const char *egress_sandbox_repository(const struct egress_sandbox *sandbox)
+{
+    return sandbox->repository;
 }
 
 static const struct egress_named_policy *sandbox_named(const struct egress_sandbox *sandbox)

@@ -114,6 +114,7 @@ struct msg_exec {
     uint32_t user;     /* EXEC_AS_* */
     uint32_t is_clone; /* on exit 0 the supervisor keeps the pack and marks the sandbox cloned */
     uint32_t no_cwd;   /* the client named no folder: the image's own will do */
+    char repository[LIMIT_REPOSITORY_BYTES + 1]; /* OWNER/REPOSITORY that is cloned, else "" */
 };
 struct msg_run_started {
     uint32_t unused;
@@ -179,6 +180,7 @@ struct msg_sandbox_attach {
     char name[MSG_NAME];
     char boot_id[MSG_BOOT_ID];
     char policy[MSG_NAME]; /* of the folder, without ".json"; "": the one of POLICY_LOAD */
+    char repository[LIMIT_REPOSITORY_BYTES + 1]; /* OWNER/REPOSITORY of its clone, or "" */
 };
 
 struct msg_egress_log {

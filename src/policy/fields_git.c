@@ -10,7 +10,7 @@ static int check_repository(struct policy_parser *parser, const struct json *val
         return 0;
     return policy_refuse(parser, value,
                          "\"%s\" is not OWNER/REPOSITORY (\"*\" may stand in either), as in "
-                         "\"acme/*\"",
+                         "\"acme/*\", nor \"@cloned\"",
                          text);
 }
 

@@ -76,14 +76,26 @@ bool policy_glob_matches(const char *pattern, size_t pattern_len, const char *te
     return pattern == end;
 }
 
-static bool repository_matches(const struct policy_git *git, const struct git_path *path)
+/* "@cloned" stands for the repository of the sandbox's clone. */
+static bool is_cloned(const struct git_path *path, const char *cloned)
+{
+    size_t owner_len = strlen(path->owner);
+    return cloned && strncmp(cloned, path->owner, owner_len) == 0 && cloned[owner_len] == '/' &&
+           strcmp(cloned + owner_len + 1, path->repository) == 0;
+}
+
+static bool repository_matches(const struct policy_git *git, const struct git_path *path,
+                               const char *cloned)
 {
     if (git->repositories.count == 0)
         return true;
     for (size_t i = 0; i < git->repositories.count; i++) {
         const char *pattern = git->repositories.items[i];
         const char *slash = strchr(pattern, '/');
-        if (policy_glob_matches(pattern, (size_t)(slash - pattern), path->owner,
+        if (!slash && is_cloned(path, cloned))
+            return true;
+        if (slash &&
+            policy_glob_matches(pattern, (size_t)(slash - pattern), path->owner,
                                 strlen(path->owner)) &&
             policy_glob_matches(slash + 1, strlen(slash + 1), path->repository,
                                 strlen(path->repository)))
@@ -95,6 +107,8 @@ static bool repository_matches(const struct policy_git *git, const struct git_pa
 bool policy_git_pattern_is_valid(const char *pattern)
 {
     const char *slash = strchr(pattern, '/');
+    if (strcmp(pattern, "@cloned") == 0)
+        return true;
     if (!slash || slash == pattern || !slash[1] || strchr(slash + 1, '/'))
         return false;
     for (const char *c = pattern; *c; c++)
@@ -195,7 +209,7 @@ void policy_git_decide(const struct policy_rule *rule, const struct policy_reque
     ret->decision = POLICY_DENIED_GIT;
     if (git_path_read(request->path, &path)) {
         action = git_action(request, path.rest);
-        if (action != GIT_OTHER && !repository_matches(&rule->git, &path)) {
+        if (action != GIT_OTHER && !repository_matches(&rule->git, &path, request->cloned)) {
             snprintf(ret->reason, sizeof(ret->reason),
                      "repository %.100s/%.100s is not reachable from this sandbox (rule %.100s)",
                      path.owner, path.repository, rule->name);

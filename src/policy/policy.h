@@ -90,6 +90,8 @@ struct policy_request {
     const char *path;  /* canonical */
     const char *query; /* "" when none */
     bool is_tls;
+    const char *cloned; /* OWNER/REPOSITORY of the sandbox's clone, which "@cloned" stands for; ""
+                         * or NULL: none */
 };
 
 enum policy_decision {

@@ -198,14 +198,6 @@ static int config_parse_vars(const struct config_source *source, const struct js
     return 0;
 }
 
-/* What a sandbox's name may begin with. */
-static bool config_is_prefix(const char *text)
-{
-    size_t len = strlen(text);
-    return len > 0 && len <= LIMIT_NAME_BYTES && text[0] != '-' &&
-           strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == len;
-}
-
 static int config_parse_prefixes(const struct config_source *source, const struct json *value,
                                  struct config *ret)
 {
@@ -216,7 +208,7 @@ static int config_parse_prefixes(const struct config_source *source, const struc
         const struct json *item = json_at(value, i);
         const char *policy = json_text(item);
         const char *prefix = json_key_at(value, i);
-        if (!config_is_prefix(prefix))
+        if (!name_prefix_is_valid(prefix, strlen(prefix)))
             return REFUSE(source, item, "no sandbox's name begins with \"%.64s\"", prefix);
         if (!policy || !name_is_valid(policy, strlen(policy)))
             return REFUSE(source, item,

@@ -191,7 +191,9 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
     const struct msg_exec *body = IPC_BODY(message, msg_exec);
     const char *name = dispatch_name(body->name);
     int spec = dispatch_take_sealed(message);
-    if (!name || spec < 0 || body->user > EXEC_AS_ROOT) {
+    const char *repository = IPC_TEXT(body->repository);
+    if (!name || spec < 0 || body->user > EXEC_AS_ROOT ||
+        (repository[0] && !name_is_repository(repository))) {
         if (spec >= 0)
             close(spec);
         return false;
@@ -209,6 +211,7 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
                     .user = body->user,
                     .is_clone = body->is_clone,
                     .no_cwd = body->no_cwd};
+    IPC_SET_TEXT(op.repository, repository);
     table_submit(supervisor, name, &op);
     return true;
 }

@@ -430,6 +430,7 @@ static void egress_name(const struct sandbox *sandbox, struct msg_sandbox_attach
     IPC_SET_TEXT(ret->name, sandbox->meta.name);
     IPC_SET_TEXT(ret->boot_id, sandbox->meta.lease.boot_id);
     IPC_SET_TEXT(ret->policy, settings_policy(sandbox));
+    IPC_SET_TEXT(ret->repository, sandbox->meta.repository);
 }
 
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)

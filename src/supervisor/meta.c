@@ -43,6 +43,8 @@ int meta_encode(const struct meta *meta, struct buf *ret, struct err *err)
     json_write_pair_bool(writer, "started", meta->was_started);
     json_write_pair_bool(writer, "cloned", meta->is_cloned);
     json_write_pair_bool(writer, "cloning", meta->is_cloning);
+    if (meta->repository[0])
+        json_write_pair_string(writer, "repository", meta->repository);
     json_write_pair_string(writer, "task", meta_tasks[meta->task]);
     json_write_pair_integer(writer, "task_count", meta->task_count);
     settings_write(writer, &meta->settings, true);
@@ -97,6 +99,14 @@ static bool meta_take_lease(const struct json *lease, struct meta_lease *ret)
     return meta_take_text(lease, "boot_id", ret->boot_id, sizeof(ret->boot_id));
 }
 
+/* A record of an older Paddock has none. */
+static bool meta_take_repository(const struct json *object, char ret[LIMIT_REPOSITORY_BYTES + 1])
+{
+    return !json_get(object, "repository") ||
+           (meta_take_text(object, "repository", ret, LIMIT_REPOSITORY_BYTES + 1) &&
+            name_is_repository(ret));
+}
+
 int meta_parse(const char *name, const char *text, size_t len, struct meta *ret, struct err *err)
 {
     cleanup_json struct json *json = NULL;
@@ -116,12 +126,12 @@ int meta_parse(const char *name, const char *text, size_t len, struct meta *ret,
                         .was_started = schema == 1 || json_bool(json_get(json, "started")),
                         .is_cloned = json_bool(json_get(json, "cloned")),
                         .is_cloning = json_bool(json_get(json, "cloning"))};
-    bool is_good = (schema == 1 || schema == META_SCHEMA) &&
-                   meta_take_name(json, "name", meta.name) && strcmp(meta.name, name) == 0 &&
-                   meta_take_name(json, "agent", meta.agent) &&
-                   meta_take_name(json, "image", meta.image) && meta_take_task(json, &meta.task) &&
-                   meta_take_lease(json_get(json, "lease"), &meta.lease) &&
-                   settings_read(json, &meta.settings);
+    bool is_good =
+        (schema == 1 || schema == META_SCHEMA) && meta_take_name(json, "name", meta.name) &&
+        strcmp(meta.name, name) == 0 && meta_take_name(json, "agent", meta.agent) &&
+        meta_take_name(json, "image", meta.image) && meta_take_task(json, &meta.task) &&
+        meta_take_lease(json_get(json, "lease"), &meta.lease) &&
+        meta_take_repository(json, meta.repository) && settings_read(json, &meta.settings);
     if (!is_good)
         return err_set(err, EINVAL, "%s of sandbox %s is damaged", META_FILE, name);
     *ret = meta;

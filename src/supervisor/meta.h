@@ -30,14 +30,15 @@ struct meta {
     char name[LIMIT_NAME_BYTES + 1];
     char agent[LIMIT_NAME_BYTES + 1];
     char image[LIMIT_NAME_BYTES + 1];
-    int64_t created_ms;   /* Unix time */
-    int64_t stopped_ms;   /* when it was last stopped, or made; 0: the clock was wrong then */
-    int64_t latest_ms;    /* the latest time that was seen at a write: a clock before it is wrong */
-    bool was_started;     /* what was installed in it lies on its image: that stays */
-    bool is_cloned;       /* the clone and its base.git are there */
-    bool is_cloning;      /* git ran, or runs, but base.git was not made yet */
-    enum task_state task; /* as last told by init */
-    int64_t task_count;   /* of tasks that were started in it: the number of the last one */
+    int64_t created_ms; /* Unix time */
+    int64_t stopped_ms; /* when it was last stopped, or made; 0: the clock was wrong then */
+    int64_t latest_ms;  /* the latest time that was seen at a write: a clock before it is wrong */
+    bool was_started;   /* what was installed in it lies on its image: that stays */
+    bool is_cloned;     /* the clone and its base.git are there */
+    bool is_cloning;    /* git ran, or runs, but base.git was not made yet */
+    char repository[LIMIT_REPOSITORY_BYTES + 1]; /* of the last clone; "": none, or not known */
+    enum task_state task;                        /* as last told by init */
+    int64_t task_count; /* of tasks that were started in it: the number of the last one */
     struct meta_lease lease;
     struct settings settings;
 };

@@ -70,9 +70,12 @@ static void runs_on_late(void *ctx)
 void runs_exec(struct sandbox *sandbox, const struct op *op)
 {
     uint64_t number = sandbox->next_number++;
-    if (op->is_clone && !sandbox->meta.is_cloning) {
+    if (op->is_clone) {
         sandbox->meta.is_cloning = true; /* a next supervisor finishes what git began */
+        IPC_SET_TEXT(sandbox->meta.repository, op->repository);
         table_save(sandbox);
+        egress_set_policy(sandbox->supervisor,
+                          sandbox); /* which may be for this repository alone */
     }
     struct run *run = must_alloc(sizeof(*run));
     *run = (struct run){.next = sandbox->runs,

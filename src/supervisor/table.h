@@ -30,9 +30,10 @@ struct op {
     int fd; /* exec: the spec; task: the prompt; else -1 */
     uint32_t user;
     bool is_clone;
-    bool no_cwd;              /* exec: the client named no folder */
-    bool is_only_stopped;     /* remove: not what is not stopped */
-    struct settings_put *put; /* set: what; owned */
+    bool no_cwd;                                 /* exec: the client named no folder */
+    char repository[LIMIT_REPOSITORY_BYTES + 1]; /* clone: which, or "" */
+    bool is_only_stopped;                        /* remove: not what is not stopped */
+    struct settings_put *put;                    /* set: what; owned */
 };
 
 /* A program that init runs for an EXEC. */

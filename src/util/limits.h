@@ -81,6 +81,8 @@
 #define LIMIT_POLICY_PUSH_BYTES (128 * 1024)
 /* What git is told of each of them. */
 #define LIMIT_POLICY_PUSH_REPORT_BYTES (1024 * 1024)
+/* OWNER/REPOSITORY; GitHub's own are at most 140. */
+#define LIMIT_REPOSITORY_BYTES 255
 /* Why a rule is inactive: it may name several things. */
 #define LIMIT_POLICY_REASON_BYTES 1024
 

@@ -8,6 +8,7 @@
 #include "api/outcome.h"
 #include "api/request.h"
 #include "api/usage.h"
+#include "util/name.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
@@ -61,8 +62,11 @@ static void read_one(int which, const char *data, size_t len)
     struct msg_diff diff;
     struct msg_exec exec;
     struct err err;
-    if (which == 0 && request_clone(data, len, len % 2, &spec, &err) == 0)
+    char repository[LIMIT_REPOSITORY_BYTES + 1];
+    if (which == 0 && request_clone(data, len, len % 2, &spec, repository, &err) == 0) {
         check_spec(&spec, 5 + len % 2);
+        assert(!repository[0] || name_is_repository(repository));
+    }
     if (which == 1 && request_exec(data, len, &spec, &exec, &err) == 0)
         check_spec(&spec, 0);
     if (which == 2 && request_image(data, len, &image, &err) == 0)

@@ -66,9 +66,9 @@ static void check_rule(const struct policy_rule *rule)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     static const struct policy_request requests[] = {
-        {"GET", "a.test", 443, "/", "", true},
-        {"POST", "git.test", 443, "/acme/demo.git/git-upload-pack", "", true},
-        {"GET", "a.test", 80, "/", "", false},
+        {"GET", "a.test", 443, "/", "", true, NULL},
+        {"POST", "git.test", 443, "/acme/demo.git/git-upload-pack", "", true, "acme/demo"},
+        {"GET", "a.test", 80, "/", "", false, NULL},
     };
     struct text text = {(const char *)data, len, 0};
     struct policy_env env = {.ctx = &text,

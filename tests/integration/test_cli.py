@@ -459,6 +459,9 @@ def test_policy_explain(tmp_path):
             ("GET", "https://other.test/", "no rule names this host")]:
         status, said = explain(policy, method, url, "--header", "X-Original-URL")
         assert status == 1 and wanted in said, said
+    fetch = "https://github.com/a/b/info/refs?service=git-upload-pack"
+    for cloned, wanted in [("a/b", 0), ("a/c", 1)]:
+        assert explain(ROOT / "policy/strict.json", "GET", fetch, "--cloned", cloned)[0] == wanted
     status, said = explain(policy, "POST", "https://hub.test/a/b/git-receive-pack", "--json")
     answer = json.loads(said)
     assert status == 0 and answer["branches"] == ["agent/*"] and answer["decision"] == "allowed"

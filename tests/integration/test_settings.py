@@ -19,6 +19,11 @@ def box_daemon(make_daemon):
                                                "outcome": "exit-code"}})
     closed = pathlib.Path(daemon.config["policy"]).with_name("closed.json")
     closed.write_text('{"rules": []}')
+    strict = json.loads(pathlib.Path(daemon.config["policy"]).read_text())
+    for rule in strict["rules"]:
+        if rule["host"] == "github.com":
+            rule["git"] = {"fetch": True, "repositories": ["@cloned"]}
+    closed.with_name("cloned.json").write_text(json.dumps(strict))
     daemon.start()
     has_policies(daemon)
     return daemon
@@ -301,6 +306,24 @@ def test_a_sandbox_is_under_the_policy_it_was_put_under_from_the_next_request_on
     sandbox.remove()
 
 
+def test_cloned_is_the_repository_that_the_api_cloned_and_no_other(box_daemon):
+    sandbox = box_daemon.sandbox("cloned")
+    put(box_daemon, "cloned", {"policy": "cloned"})
+
+    def fetches(repository):
+        result = sandbox.sh(f"git ls-remote https://github.com/{repository}")
+        return result["exitCode"] == 0, result["stderr"]
+
+    assert not fetches("octocat/Hello-World")[0], "nothing is cloned yet"
+    assert sandbox.clone().status == 200
+    assert fetches("octocat/Hello-World")[0] and fetches("octocat/Hello-World.git")[0]
+    ok, said = fetches("octocat/Hello-World2")
+    assert not ok and "octocat/Hello-World2 is not reachable from this sandbox" in said, said
+    assert sandbox.clone("https://github.com/octocat/None").status == 502
+    assert "octocat/Hello-World is not reachable" in fetches("octocat/Hello-World")[1], "the last one asked for"
+    sandbox.remove()
+
+
 def test_without_a_policy_of_its_own_a_sandbox_has_that_of_its_names_longest_prefix(box_daemon):
     sandbox = box_daemon.sandbox("ci-1")
     shown = put(box_daemon, "ci-1").json
@@ -416,7 +439,7 @@ def test_the_agents_are_listed_and_a_mistyped_one_or_policy_is_told_with_the_nea
 def test_the_list_of_policies_tells_the_default_one(box_daemon):
     rows = [line.split() for line in box_daemon.cli("policy", "ls").stdout.decode().splitlines()]
     assert rows[0][:4] == ["NAME", "DEFAULT", "IN", "FORCE"]
-    assert {row[0]: row[1] for row in rows[1:]} == {"test": "yes", "closed": "no"}
+    assert {row[0]: row[1] for row in rows[1:]} == {"test": "yes", "closed": "no", "cloned": "no"}
 
 
 # -------------------------------------------------------------------------- starts refused

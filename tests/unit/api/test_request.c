@@ -9,12 +9,13 @@
 #include "util/cleanup.h"
 
 static struct spec spec;
+static char repository[LIMIT_REPOSITORY_BYTES + 1];
 
 static int clone_of(const char *json, struct err *err)
 {
     static struct buf bytes = BUF_INIT(LIMIT_SPEC_BYTES);
     buf_clear(&bytes);
-    int r = request_clone(json, strlen(json), false, &bytes, err);
+    int r = request_clone(json, strlen(json), false, &bytes, repository, err);
     if (r == 0)
         assert(spec_decode(bytes.data, bytes.len, &spec, NULL) == 0);
     return r;
@@ -72,6 +73,7 @@ static void test_a_clone_is_the_command_that_is_documented(void)
 {
     struct err err;
     assert(clone_of("{\"url\":\"https://github.com/a/b\",\"ref\":\"v1.0\",\"more\":1}", &err) == 0);
+    assert(strcmp(repository, "a/b") == 0);
     static const char *const argv[] = {"git",
                                        "clone",
                                        "--depth",
@@ -300,8 +302,19 @@ static void test_filters_are_those_of_the_documents(void)
         assert(request_sandbox_list(bad[i], strlen(bad[i]), &list, &err) == -EINVAL);
 }
 
+static void test_the_repository_of_a_clone_is_told_as_a_policy_compares_it(void)
+{
+    struct err err;
+    char text[600];
+    assert(clone_of("{\"url\":\"HTTPS://GitHub.com/Acme/b.x.git/\"}", &err) == 0);
+    assert(strcmp(repository, "Acme/b.x") == 0);
+    snprintf(text, sizeof(text), "{\"url\":\"https://github.com/a/%0300d\"}", 0);
+    assert(clone_of(text, &err) == 0 && !repository[0]);
+}
+
 int main(void)
 {
+    test_the_repository_of_a_clone_is_told_as_a_policy_compares_it();
     test_only_repositories_of_github_are_cloned();
     test_a_clone_is_the_command_that_is_documented();
     test_a_bad_clone_body_is_told_what_to_send();

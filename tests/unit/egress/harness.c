@@ -65,6 +65,11 @@ const char *egress_sandbox_boot_id(const struct egress_sandbox *one)
     (void)one;
     return "00000000-0000-0000-0000-000000000000";
 }
+const char *egress_sandbox_repository(const struct egress_sandbox *one)
+{
+    (void)one;
+    return "";
+}
 struct egress_meter *egress_sandbox_meter(struct egress_sandbox *one)
 {
     static struct egress_meter meter;

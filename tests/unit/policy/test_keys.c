@@ -85,7 +85,7 @@ static void test_refusals(void)
 static enum policy_decision decide(const struct policy *policy, const char *host, uint16_t port,
                                    bool is_tls)
 {
-    struct policy_request request = {"GET", host, port, "/p", "", is_tls};
+    struct policy_request request = {"GET", host, port, "/p", "", is_tls, NULL};
     struct policy_verdict verdict;
     policy_decide(policy, &request, &verdict);
     return verdict.decision;
@@ -220,7 +220,7 @@ static void test_basic_credentials(void)
 static bool judges_push(const struct policy *policy, size_t rule, const char *method,
                         const char *path)
 {
-    struct policy_request request = {method, "a.test", 443, path, "", true};
+    struct policy_request request = {method, "a.test", 443, path, "", true, NULL};
     return policy_rule_judges_push(policy_rule_at(policy, rule), &request);
 }
 
@@ -323,8 +323,37 @@ static void test_every_problem_is_told(void)
     assert(!*at && strncmp(err.message, told[0], strlen(told[0])) == 0);
 }
 
+static void test_cloned_is_the_repository_of_the_sandboxs_clone_alone(void)
+{
+    struct policy *policy = loaded("{\"rules\": [{\"host\": \"a.test\", \"git\": {\"fetch\": true, "
+                                   "\"repositories\": [\"@cloned\"]}}]}",
+                                   true);
+    static const struct {
+        const char *cloned, *path;
+        bool is_allowed;
+    } cases[] = {
+        {"acme/notes", "/acme/notes.git/git-upload-pack", true},
+        {"acme/notes", "/acme/notes/git-upload-pack", true},
+        {"acme/notes", "/acme/note/git-upload-pack", false},
+        {"acme/notes", "/acme/notes2/git-upload-pack", false},
+        {"acme/notes", "/acm/notes/git-upload-pack", false},
+        {"acme/notes", "/Acme/notes/git-upload-pack", false},
+        {"", "/acme/notes/git-upload-pack", false},
+        {NULL, "/acme/notes/git-upload-pack", false},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        struct policy_request request = {"POST", "a.test",       443, cases[i].path, "",
+                                         true,   cases[i].cloned};
+        struct policy_verdict verdict;
+        policy_decide(policy, &request, &verdict);
+        assert((verdict.decision == POLICY_ALLOWED) == cases[i].is_allowed);
+    }
+    policy_unref(policy);
+}
+
 int main(void)
 {
+    test_cloned_is_the_repository_of_the_sandboxs_clone_alone();
     test_included_rules_count_behind_its_own();
     test_includes_that_cannot_be_are_refused_where_they_stand();
     test_every_problem_is_told();

@@ -118,7 +118,7 @@ static void test_texts_of_refusals(void)
     struct policy_verdict verdict = judge(policy, "GET", "example.com", "/");
     assert(verdict.decision == POLICY_DENIED);
     assert(strcmp(verdict.reason, "example.com is not reachable from this sandbox") == 0);
-    struct policy_request plain = {"GET", "a.test", 80, "/", "", false};
+    struct policy_request plain = {"GET", "a.test", 80, "/", "", false, NULL};
     policy_decide(policy, &plain, &verdict);
     assert(verdict.decision == POLICY_PLAIN_HTTP);
     assert(strcmp(verdict.reason, "a.test is reachable only over HTTPS") == 0);

@@ -80,6 +80,12 @@ static const struct shipped_case cases[] = {
     {"default", "GET", "https://github.com/acme/notes", NULL},
     {"default", "GET", "https://api.github.com/", NULL},
     {"default", "GET", "http://github.com/acme/notes.git/" FETCH, NULL},
+    {"strict", "POST", "https://gateway.ai.cloudflare.com/v1/acct/gw/x", "ai-gateway"},
+    {"strict", "PUT", "https://gateway.ai.cloudflare.com/v1/acct/gw/x", NULL},
+    {"strict", "GET", "https://github.com/acme/notes.git/" FETCH, "github-cloned"},
+    {"strict", "GET", "https://github.com/acme/notes2.git/" FETCH, NULL},
+    {"strict", "GET", "https://github.com/acm/notes.git/" FETCH, NULL},
+    {"strict", "GET", "https://github.com/acme/notes.git/" PUSH, NULL},
     {"tutorial", "GET", "https://github.com/acme/notes", "github"},
     {"tutorial", "GET", "https://api.github.com/", NULL},
     {"anthropic", "POST", "https://api.anthropic.com/v1/messages", "anthropic"},
@@ -123,7 +129,7 @@ static const struct shipped_case cases[] = {
 
 static struct policy_verdict judge(const struct policy *policy, const struct shipped_case *test)
 {
-    struct policy_request request = {.method = test->method};
+    struct policy_request request = {.method = test->method, .cloned = "acme/notes"};
     cleanup_buf struct buf path = BUF_INIT(1000);
     cleanup_buf struct buf query = BUF_INIT(1000);
     char host[POLICY_HOST_MAX];
@@ -196,6 +202,7 @@ static void test_what_a_secret_replaces(void)
         const char *policy, *header;
     } set[] = {
         {"default", "cf-aig-authorization"},
+        {"strict", "cf-aig-authorization"},
         {"anthropic", "x-api-key"},
         {"openai", "authorization"},
         {"openrouter", "authorization"},

@@ -133,6 +133,7 @@ static void test_variables_of_the_environment_come_second(void)
 static void test_meta_comes_back(int dir)
 {
     struct meta meta = {.name = "a-1",
+                        .repository = "Acme/notes.x",
                         .agent = "claude",
                         .image = "img",
                         .created_ms = 1764633600000,
@@ -146,6 +147,7 @@ static void test_meta_comes_back(int dir)
     struct err err = {0};
     assert(meta_write(dir, &meta, &err) == 0 && meta_read(dir, "a-1", &back, &err) == 0);
     assert(back.is_cloned && !back.is_cloning && back.task == TASK_RUNNING);
+    assert(strcmp(back.repository, "Acme/notes.x") == 0);
     assert(back.created_ms == meta.created_ms && back.lease.pid == 77 && back.lease.block == 9);
     assert(back.lease.start_time == 1234567 && strcmp(back.lease.boot_id, meta.lease.boot_id) == 0);
     assert(meta_read(dir, "other", &back, &err) == -EINVAL); /* not this sandbox's */
