@@ -1,6 +1,7 @@
 /*
  * The command line. Runs as the user; everything it does it asks of the daemon's REST API, except
- * `policy check` and `policy explain`, which read a policy themselves, and `doctor`, which runs paddockd.
+ * `policy check` and `policy explain`, which read a policy themselves, and `doctor`, which runs
+ * paddockd.
  *
  * verbs.c is the table of verbs and options: see verbs.h. args.c parses by it, help.c prints it.
  * Each verb has its file cmd_<verb>.c. What a sandbox or the daemon says goes to a terminal only

@@ -30,7 +30,10 @@ static bool name_take(const char **at, bool is_repository, char ret[128])
     const char *name = *at;
     if (is_repository && len > 4 && strncmp(name + len - 4, ".git", 4) == 0)
         len -= 4;
-    if (len == 0 || len >= 128 || name[0] == '.')
+    bool is_special =
+        len == 1 || (len == 2 && name[1] == '.') || (len == 4 && strncmp(name, ".git", 4) == 0);
+    bool is_hidden = name[0] == '.' && (!is_repository || is_special);
+    if (len == 0 || len >= 128 || is_hidden)
         return false;
     for (size_t i = 0; i < len; i++)
         if (!is_name_char(name[i]))

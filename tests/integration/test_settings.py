@@ -1,4 +1,5 @@
 """What clients set of a sandbox with PUT, which ones they list, and under which policy each is."""
+import base64
 import json
 import os
 import pathlib
@@ -12,7 +13,7 @@ import harness
 
 @pytest.fixture(scope="module")
 def box_daemon(make_daemon):
-    daemon = make_daemon(default_agent="sh", start=False,
+    daemon = make_daemon(default_agent="sh", start=False, environment={"HUB_TOKEN": "ghs_0123456789"},
                          limits={"memory_mib": 2048, "cpus": 2, "pids": 512},
                          policy_prefixes={"ci-": "closed", "ci-open-": "test", "cilost": "nowhere"},
                          agents={"elsewhere": {"image": "elsewhere", "command": ["x", "${PROMPT}"],
@@ -23,6 +24,7 @@ def box_daemon(make_daemon):
     for rule in strict["rules"]:
         if rule["host"] == "github.com":
             rule["git"] = {"fetch": True, "repositories": ["@cloned"]}
+            rule["headers"] = {"set": {"authorization": "Basic ${basic:x-access-token:HUB_TOKEN}"}}
     closed.with_name("cloned.json").write_text(json.dumps(strict))
     daemon.start()
     has_policies(daemon)
@@ -306,7 +308,7 @@ def test_a_sandbox_is_under_the_policy_it_was_put_under_from_the_next_request_on
     sandbox.remove()
 
 
-def test_cloned_is_the_repository_that_the_api_cloned_and_no_other(box_daemon):
+def test_cloned_is_the_repository_that_the_api_cloned_and_no_other(box_daemon, demo):
     sandbox = box_daemon.sandbox("cloned")
     put(box_daemon, "cloned", {"policy": "cloned"})
 
@@ -319,6 +321,13 @@ def test_cloned_is_the_repository_that_the_api_cloned_and_no_other(box_daemon):
     assert fetches("octocat/Hello-World")[0] and fetches("octocat/Hello-World.git")[0]
     ok, said = fetches("octocat/Hello-World2")
     assert not ok and "octocat/Hello-World2 is not reachable from this sandbox" in said, said
+    sent = [call["headers"].get("authorization") for call in demo.record("git")]
+    basic = base64.b64encode(b"x-access-token:ghs_0123456789").decode()
+    assert sent[-1] == f"Basic {basic}", "what git at GitHub takes (C1)"
+    held = sandbox.sh("cd repo; git remote -v; cat .git/config; env; cat /proc/self/environ",
+                      cwd="/workspace")["stdout"]
+    assert "octocat/Hello-World" in held and "ghs_" not in held and basic not in held
+    assert basic not in box_daemon.log() and "ghs_" not in box_daemon.log()
     assert sandbox.clone("https://github.com/octocat/None").status == 502
     assert "octocat/Hello-World is not reachable" in fetches("octocat/Hello-World")[1], "the last one asked for"
     sandbox.remove()
