@@ -205,6 +205,7 @@ static void test_a_list_is_bounded(void)
     assert(policy_push_read(&push, rule, body.data, LIMIT_POLICY_PUSH_BYTES, false) ==
            POLICY_PUSH_UNREADABLE);
     assert(strstr(push.reason, "too many"));
+    put_line(&body, &(struct line)FLUSH);
     push = read_push(rule, &body, body.len);
     assert(push.state == POLICY_PUSH_UNREADABLE && strstr(push.reason, "too many"));
     policy_unref(policy);
