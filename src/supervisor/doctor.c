@@ -119,7 +119,7 @@ static void doctor_programs(struct doctor *doctor)
         SAY(doctor_add(doctor, "programs", FINDING_OK)->text, "all are there");
 }
 
-/* Every policy of policy_prefixes lies beside the daemon's own. */
+/* Every policy of policy_prefixes lies beside the daemon's own; the first that does not is told. */
 static void doctor_prefixes(struct doctor *doctor)
 {
     const struct config *config = doctor->config;
@@ -130,12 +130,13 @@ static void doctor_prefixes(struct doctor *doctor)
         int len = snprintf(path, sizeof(path), "%.*s/%s.json", folder_len, config->policy, policy);
         if (len < (int)sizeof(path) && access(path, R_OK) == 0)
             continue;
-        struct sandbox_finding *finding = doctor_add(doctor, "policy", FINDING_FAIL);
+        struct sandbox_finding *finding = doctor_add(doctor, "policy-prefixes", FINDING_FAIL);
         SAY(finding->text, "policy_prefixes.%s: %.300s cannot be read", config->prefixes[i].name,
             path);
         SAY(finding->lost, "sandboxes whose names begin with %s reach nothing",
             config->prefixes[i].name);
         SAY(finding->cure, "make that file, or correct \"policy_prefixes\" in the configuration");
+        return;
     }
 }
 
