@@ -25,7 +25,8 @@ def box_daemon(make_daemon):
         if rule["host"] == "github.com":
             rule["git"] = {"fetch": True, "repositories": ["@cloned"]}
             rule["headers"] = {"set": {"authorization": "Basic ${basic:x-access-token:HUB_TOKEN}"}}
-    closed.with_name("cloned.json").write_text(json.dumps(strict))
+    closed.with_name("parts.json").write_text(json.dumps(strict))
+    closed.with_name("cloned.json").write_text('{"include": ["parts.json"]}')
     daemon.start()
     has_policies(daemon)
     return daemon
@@ -448,7 +449,7 @@ def test_the_agents_are_listed_and_a_mistyped_one_or_policy_is_told_with_the_nea
 def test_the_list_of_policies_tells_the_default_one(box_daemon):
     rows = [line.split() for line in box_daemon.cli("policy", "ls").stdout.decode().splitlines()]
     assert rows[0][:4] == ["NAME", "DEFAULT", "IN", "FORCE"]
-    assert {row[0]: row[1] for row in rows[1:]} == {"test": "yes", "closed": "no", "cloned": "no"}
+    assert {row[0]: row[1] for row in rows[1:]} == {"test": "yes", "closed": "no", "cloned": "no", "parts": "no"}
 
 
 # -------------------------------------------------------------------------- starts refused
