@@ -165,12 +165,6 @@ static void begin_head(struct egress_conn *conn)
     conn->finish = FINISH_NONE;
     conn->has_head_bytes = false;
     conn_set_deadline(conn, at_most_idle(conn, LIMIT_EGRESS_KEEP_ALIVE_MS));
-    if (conn->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
-        buf_free(&conn->out);
-    if (conn->in.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES && conn->in.len == conn->in_used) {
-        buf_free(&conn->in);
-        conn->in_used = 0;
-    }
 }
 
 static void begin_linger(struct egress_conn *conn)
@@ -358,6 +352,7 @@ void conn_turn(struct egress_conn *conn)
         if (conn->phase == CONN_CLOSED)
             return;
     }
+    conn_rest(conn);
     count_bytes(conn);
     update_poll(conn);
 }
@@ -373,19 +368,7 @@ void conn_ask_turn(struct egress_conn *conn)
         turn_ask(conn->egress->turns, &conn->turn);
 }
 
-/* In an exchange the peer's FIN (or reset) means that nobody waits for the answer any more: the
- * upstream is cancelled. A TLS close_notify alone is a half-close, and is served. */
-static void on_poll(uv_poll_t *poll, int status, int events)
-{
-    struct egress_conn *conn = poll->data;
-    bool is_gone = conn->phase == CONN_EXCHANGE && (events & UV_DISCONNECT);
-    if (status < 0 || is_gone)
-        conn_close(conn);
-    else
-        conn_turn(conn);
-}
-
-static void update_poll(struct egress_conn *conn)
+static int wanted_events(const struct egress_conn *conn)
 {
     int events = 0;
     if (conn->phase == CONN_EXCHANGE)
@@ -395,13 +378,36 @@ static void update_poll(struct egress_conn *conn)
         events |= UV_READABLE;
     if (conn->out_used < conn->out.len || conn->read_wants_write)
         events |= UV_WRITABLE;
+    return events;
+}
+
+/* In an exchange the peer's FIN (or reset) means that nobody waits for the answer any more: the
+ * upstream is cancelled. A TLS close_notify alone is a half-close, and is served. */
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+    struct egress_conn *conn = poll->data;
+    bool is_gone = conn->phase == CONN_EXCHANGE && (events & UV_DISCONNECT);
+    conn->has_unwanted = (events & UV_READABLE) && !(wanted_events(conn) & UV_READABLE);
+    if (status < 0 || is_gone)
+        conn_close(conn);
+    else
+        conn_turn(conn);
+}
+
+/* Most requests are whole before their answer is: to be told of what the client sends meanwhile is
+ * given up only when it does send, so that the others cost no epoll_ctl(2). */
+static void update_poll(struct egress_conn *conn)
+{
+    int events = wanted_events(conn);
+    if (!conn->has_unwanted)
+        events |= conn->poll_events & (UV_READABLE | UV_DISCONNECT);
+    conn->has_unwanted = false;
     if (events == conn->poll_events)
         return;
     conn->poll_events = events;
     if (uv_poll_start(&conn->poll, events, on_poll))
         conn_close(conn);
 }
-
 static int conn_open_tls(struct egress_conn *conn)
 {
     conn->ssl = SSL_new(egress_ca_server_context(conn->egress->ca));

@@ -34,6 +34,7 @@ struct egress_conn {
     struct turn turn; /* runs conn_turn */
     int open_handles;
     int poll_events;
+    bool has_unwanted;    /* the socket is readable, and nothing is to be read now */
     uint64_t deadline;    /* the loop's clock */
     uint64_t timer_is_at; /* when the timer looks next; 0: it is not running */
 
@@ -76,6 +77,8 @@ enum conn_io { CONN_IO_DONE, CONN_IO_WAIT, CONN_IO_END, CONN_IO_FAILED };
 enum conn_io conn_handshake(struct egress_conn *conn);
 enum conn_io conn_read(struct egress_conn *conn); /* appends to conn->in */
 enum conn_io conn_flush(struct egress_conn *conn);
+struct buf *conn_out(struct egress_conn *conn); /* conn->out, to begin to append to it */
+void conn_rest(struct egress_conn *conn);       /* gives up the memory of empty queues */
 void conn_shut_down_output(struct egress_conn *conn);
 
 /* conn_h1.c: reads the head at the start of conn->in, and begins its call. */

@@ -46,7 +46,7 @@ static int h1_interim(struct call *call, int status, const char *reason,
                       const struct http_field *fields, size_t count)
 {
     struct egress_conn *conn = conn_of(call);
-    if (append_status_line(&conn->out, status, reason) ||
+    if (append_status_line(conn_out(conn), status, reason) ||
         append_fields(&conn->out, fields, count) || buf_append(&conn->out, "\r\n", 2))
         return -EMSGSIZE;
     conn_ask_turn(conn);
@@ -63,7 +63,7 @@ static int h1_tunnel(struct call *call, const char *reason, const struct http_fi
     conn->body_ended = false;
     http1_body_init(&conn->body, EGRESS_BODY_LENGTH, UINT64_MAX);
     conn_ask_turn(conn);
-    if (append_status_line(&conn->out, 101, reason) || append_fields(&conn->out, fields, count) ||
+    if (append_status_line(conn_out(conn), 101, reason) || append_fields(&conn->out, fields, count) ||
         buf_append_string(&conn->out, "connection: Upgrade\r\nupgrade: websocket\r\n\r\n"))
         return -EMSGSIZE;
     return 0;
@@ -84,7 +84,7 @@ static int h1_head(struct call *call, int status, const char *reason,
         conn->keep_alive = false;
     if (!conn->body.is_done)
         conn->keep_alive = false; /* what is left of the request is not waited for */
-    int result = append_status_line(&conn->out, status, reason);
+    int result = append_status_line(conn_out(conn), status, reason);
     if (!result)
         result = append_fields(&conn->out, fields, count);
     if (!result && is_chunked(call))
@@ -145,7 +145,7 @@ static void h1_refuse(struct call *call, const struct refusal *refusal)
         conn->keep_alive && !call->ends_connection && conn->body.is_done && !call->expects_continue;
     conn->phase = CONN_EXCHANGE;
     conn_touch(conn);
-    if (refuse_append(&conn->out, refusal, call->is_head, keeps))
+    if (refuse_append(conn_out(conn), refusal, call->is_head, keeps))
         finish(conn, FINISH_RESET);
     else
         finish(conn, keeps ? FINISH_KEEP : FINISH_CLOSE);

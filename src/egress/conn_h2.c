@@ -373,7 +373,7 @@ bool conn_h2_fill(struct egress_conn *conn)
     while (conn->out.len - conn->out_used < OUT_ENOUGH) {
         const uint8_t *data;
         ssize_t len = nghttp2_session_mem_send(h2->session, &data);
-        if (len < 0 || (len && buf_append(&conn->out, data, (size_t)len)))
+        if (len < 0 || (len && buf_append(conn_out(conn), data, (size_t)len)))
             return false;
         if (len == 0)
             break;

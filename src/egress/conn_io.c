@@ -38,6 +38,8 @@ enum conn_io conn_read(struct egress_conn *conn)
         buf_consume(&conn->in, conn->in_used);
         conn->in_used = 0;
     }
+    if (!conn->in.data)
+        buf_move_memory(&conn->in, &conn->egress->spare_in);
     char *room = buf_reserve(&conn->in, READ_BYTES);
     if (!room)
         return CONN_IO_FAILED;
@@ -81,6 +83,31 @@ static enum conn_io write_some(struct egress_conn *conn)
     return CONN_IO_DONE;
 }
 
+static void rest_buffer(struct buf *buf, size_t *used, struct buf *spare)
+{
+    if (*used < buf->len || !buf->data)
+        return;
+    buf_clear(buf);
+    *used = 0;
+    if (!spare->data && buf->capacity <= LIMIT_EGRESS_OWN_BUFFER_BYTES)
+        buf_move_memory(spare, buf);
+    else
+        buf_free(buf);
+}
+
+struct buf *conn_out(struct egress_conn *conn)
+{
+    if (!conn->out.data)
+        buf_move_memory(&conn->out, &conn->egress->spare_out);
+    return &conn->out;
+}
+
+void conn_rest(struct egress_conn *conn)
+{
+    rest_buffer(&conn->in, &conn->in_used, &conn->egress->spare_in);
+    rest_buffer(&conn->out, &conn->out_used, &conn->egress->spare_out);
+}
+
 /* Writes what is queued; CONN_IO_DONE when all of it was taken. */
 enum conn_io conn_flush(struct egress_conn *conn)
 {
@@ -95,8 +122,6 @@ enum conn_io conn_flush(struct egress_conn *conn)
     }
     buf_clear(&conn->out);
     conn->out_used = 0;
-    if (egress_sandbox_is_full(conn->sandbox) && conn->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
-        buf_free(&conn->out);
     return CONN_IO_DONE;
 }
 

@@ -56,6 +56,8 @@ struct egress {
     size_t named_count;
     char policy_refusal[512]; /* why there is no policy in force, if that is known */
     void (*policy_changed)(struct egress *egress); /* other policies are in force */
+    /* Memory for the next connection that reads or answers: an idle one holds none. */
+    struct buf spare_in, spare_out;
     int64_t idle_ms; /* a connection without a byte for so long is ended */
 };
 

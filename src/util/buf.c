@@ -97,6 +97,15 @@ void buf_clear(struct buf *buf)
         buf->data[0] = '\0';
 }
 
+void buf_move_memory(struct buf *to, struct buf *from)
+{
+    assert(!to->data && from->len == 0);
+    to->data = from->data;
+    to->capacity = from->capacity;
+    from->data = NULL;
+    from->capacity = 0;
+}
+
 void buf_free(struct buf *buf)
 {
     free(buf->data);

@@ -35,6 +35,8 @@ void buf_consume(struct buf *buf, size_t len);
 const char *buf_text(const struct buf *buf);
 
 void buf_clear(struct buf *buf); /* keeps the memory */
-void buf_free(struct buf *buf);  /* wipes nothing; the buffer can be used again */
+/* Gives the memory of `from`, which holds no bytes, to `to`, which has no memory. */
+void buf_move_memory(struct buf *to, struct buf *from);
+void buf_free(struct buf *buf); /* wipes nothing; the buffer can be used again */
 
 #define cleanup_buf __attribute__((cleanup(buf_free)))
