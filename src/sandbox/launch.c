@@ -271,7 +271,9 @@ int sandbox_give(struct sandbox_host *host, int dir_fd, const struct sandbox_gif
 
 /* ------------------------------------------------------------------------------- folders */
 
-/* A detached copy of a folder as a mount whose ids are those of `userns`. */
+/* A detached copy of a folder as a mount whose ids are those of `userns`. It is private: a copy of
+ * a shared mount, as systemd makes all of them, is its peer, and what is mounted on it in a sandbox
+ * would appear on the folder out here too (mount_namespaces(7)). */
 static int clone_mapped(int userns, int dir_fd, const char *path, uint64_t attributes,
                         struct err *err)
 {
@@ -281,6 +283,7 @@ static int clone_mapped(int userns, int dir_fd, const char *path, uint64_t attri
         return err_errno(err, errno, "cannot clone the mount of %s", *path ? path : "a folder");
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_IDMAP | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV |
                                           attributes,
+                              .propagation = MS_PRIVATE,
                               .userns_fd = (uint64_t)userns};
     if (mount_setattr(tree, "", AT_EMPTY_PATH, &attr, sizeof(attr)) < 0)
         return err_errno(err, errno,

@@ -267,8 +267,9 @@
 /* An init that is asked to start a program, or to end a task (the grace included), is given up for
  * the one who asked: it is stopped from outside, or held up in the kernel. */
 #define LIMIT_ANSWER_MS 15000
-/* An init that a new supervisor finds answers at once. */
-#define LIMIT_ADOPT_MS 5000
+/* An init that a new supervisor finds answers at once, where the machine is not too busy for it: to
+ * give it up ends its task. */
+#define LIMIT_ADOPT_MS 15000
 /* Wall clock of one image build: packages come over the network. */
 #define LIMIT_BUILD_MS (60LL * 60 * 1000)
 /* Messages kept for one of our own processes that does not read; more, and it is started anew. */

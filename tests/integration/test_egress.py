@@ -266,6 +266,7 @@ def memory_kib(pid):
     return int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{pid}/status").read()).group(1))
 
 
+@pytest.mark.portable  # 20 at once, each in its handshake for no longer than its limit
 def test_c6_twenty_sandboxes_at_once_all_reach_the_gateway(make_daemon, demo):
     daemon = make_daemon(default_agent="sh")
     results = []
@@ -386,6 +387,7 @@ def test_other_upgrades_are_refused(box, server, more):
     assert len(server.requests) == before
 
 
+@pytest.mark.portable  # 260 at once, each in its handshake for no longer than its limit
 def test_a_full_pool_of_idle_upstream_connections_keeps_nobody_out(box, server):
     """More are idle than are kept: a request to another host gets its connection all the same."""
     many = 260

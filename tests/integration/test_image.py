@@ -194,6 +194,7 @@ def built(builder):
     return {image["name"]: image for image in builder.get("/images").json}
 
 
+@pytest.mark.registries
 def test_an_image_is_built_on_another(builder):
     result = builder.cli("image", "build", "child", check=False, timeout=600)
     assert result.returncode == 0, (result.stdout[-3000:], result.stderr)
@@ -210,6 +211,7 @@ def test_an_image_is_built_on_another(builder):
     assert not (builder.state / "images/claude/rootfs/usr/bin/make").exists()
 
 
+@pytest.mark.registries
 def test_an_image_is_stale_when_that_below_it_was_made_again(builder):
     if "child" not in built(builder):
         test_an_image_is_built_on_another(builder)

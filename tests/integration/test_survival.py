@@ -242,6 +242,30 @@ def leftovers_at_rest(daemon, word="leftover"):
     return harness.wait_for(at_rest, 30, "the end of the jobs of earlier ends")
 
 
+class SharedMounts:
+    """The mounts of a machine under systemd: all of them are shared."""
+
+    def __init__(self, namespace):
+        self.namespace = namespace
+
+    def argv(self, *command):
+        return self.namespace.argv("unshare", "--mount", "--propagation", "shared", "--", *command)
+
+
+def test_no_mount_of_a_sandbox_shows_outside(make_daemon):
+    daemon = make_daemon(default_agent="sh", start=False)
+    daemon.namespace = SharedMounts(daemon.namespace)
+    daemon.start()
+    sandbox = daemon.sandbox("inside-alone")
+    sandbox.exec("/bin/true")
+    mounts = pathlib.Path(f"/proc/{daemon.process.pid}/mountinfo").read_text()
+    assert re.search(r" / / \S+ shared:", mounts), mounts
+    assert str(daemon.state) not in mounts, mounts
+    inside = pathlib.Path(f"/proc/{sandbox.init_pid()}/mountinfo").read_text()
+    assert " /workspace/task " in inside
+    sandbox.remove()
+
+
 def test_nothing_is_left_after_stop_and_remove(daemon_sh):
     warm = daemon_sh.sandbox("leftover-warm")
     warm.exec("/bin/true")
