@@ -140,7 +140,7 @@ static void egress_on_watch_end(void *ctx, struct source *source)
     if (egress->is_streaming && egress->call->exchange)
         http_stream_end(egress->call->exchange);
     else if (!egress->query.is_bounded)
-        call_text(egress->call, 404, "The sandbox was removed");
+        call_text(egress->call, 404, "Not found"); /* it was removed */
 }
 
 static void egress_on_drain(struct api_call *call)

@@ -34,9 +34,9 @@ int request_image(const char *data, size_t len, struct msg_image_name *ret, stru
 int request_token(const char *data, size_t len, int64_t now_ms, struct msg_api_token *ret,
                   struct err *err);
 
-/* request_sandbox.c. {"agent"?,"policy"?,"limits"?,"env"?,"labels"?}, or nothing; fills in all of
- * *ret but the name and is_only_new. ret_lists gets the lists that *ret counts (task/settings.h).
- * A patch (RFC 7396) may have null for what is to be taken away. */
+/* request_sandbox.c. {"agent"?,"policy"?,"limits"?,"budget"?,"env"?,"labels"?}, or nothing; fills
+ * in all of *ret but the name and is_only_new. ret_lists gets the lists that *ret counts
+ * (task/settings.h). A patch (RFC 7396) may have null for what is to be taken away. */
 int request_sandbox_put(const char *data, size_t len, bool is_patch, struct msg_sandbox_put *ret,
                         struct buf *ret_lists, struct err *err);
 

@@ -14,7 +14,8 @@
 
 #define REQUEST_PUT                                                                                \
     "Send {\"agent\": \"AGENT\", \"policy\": \"POLICY\", \"limits\": {\"memory_mib\": 1024, "      \
-    "\"cpus\": 1.5, \"pids\": 256}, \"env\": {\"NAME\": \"VALUE\"}, \"labels\": {\"NAME\": "       \
+    "\"cpus\": 1.5, \"pids\": 256}, \"budget\": {\"output_tokens\": 100000, \"requests\": 200}, "  \
+    "\"env\": {\"NAME\": \"VALUE\"}, \"labels\": {\"NAME\": "                                      \
     "\"VALUE\"}}, each of which may be left out"
 #define REQUEST_LIST                                                                               \
     "The query may have state=stopped, starting, running or stopping, and label=NAME=VALUE or "    \
@@ -111,6 +112,35 @@ static int put_limits(const struct json *limits, struct put *put, struct err *er
     return r;
 }
 
+static int put_one_budget(const char *key, const struct json *value, struct put *put,
+                          struct err *err)
+{
+    struct msg_sandbox_put *message = &put->message;
+    bool is_tokens = strcmp(key, "output_tokens") == 0;
+    int64_t number = json_integer(value);
+    if (!is_tokens && strcmp(key, "requests") != 0)
+        return err_set(err, EINVAL, "budget may have output_tokens and requests");
+    put_name_it(put, is_tokens ? PATCH_OUTPUT_TOKENS : PATCH_REQUESTS);
+    if (put_is_null(put, value))
+        return 0;
+    if (json_type(value) != JSON_INTEGER || number < 1 || number > LIMIT_BUDGET)
+        return err_set(err, EINVAL, "budget.%s must be a whole number above 0", key);
+    *(is_tokens ? &message->budget_output_tokens : &message->budget_requests) = number;
+    return 0;
+}
+
+static int put_budget(const struct json *budget, struct put *put, struct err *err)
+{
+    int r = 0;
+    if (put_is_null(put, budget))
+        put_name_it(put, PATCH_OUTPUT_TOKENS | PATCH_REQUESTS);
+    else if (json_type(budget) != JSON_OBJECT)
+        return put_refuse(err);
+    for (size_t i = 0; r == 0 && i < json_count(budget); i++)
+        r = put_one_budget(json_key_at(budget, i), json_at(budget, i), put, err);
+    return r;
+}
+
 /* One member of env or labels. */
 static int put_text(const char *name, const struct json *member, enum settings_list kind,
                     struct put *put, struct err *err)
@@ -158,6 +188,8 @@ static int put_member(const char *key, const struct json *value, struct put *put
     }
     if (strcmp(key, "limits") == 0)
         return put_limits(value, put, err);
+    if (strcmp(key, "budget") == 0)
+        return put_budget(value, put, err);
     if (strcmp(key, "env") == 0)
         return put_list(value, SETTINGS_ENV, put, err);
     if (strcmp(key, "labels") == 0)

@@ -183,6 +183,11 @@ enum cli_exit cli_each(const struct cli *cli, const struct cli_targets *names, c
 /* "30m" in seconds; 0: it is no time of up to ten years. */
 long cli_read_seconds(const char *text);
 
+/* cmd_status.c: "12 requests to claude-sonnet-5: ..." of a task's JSON, with a newline; nothing
+ * when it made none. */
+struct json;
+void cli_print_usage(FILE *out, const struct json *task);
+
 /* cmd_ls.c: appends the query of --state and --label to a path. As buf_append. */
 int cli_append_filters(const struct cli *cli, struct buf *path);
 

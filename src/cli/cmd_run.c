@@ -62,6 +62,8 @@ static enum cli_exit tell_outcome(const struct cli *cli, struct err *err)
         cli_print_json(&reply.body);
     const char *state = json_text(json_get(json, "state"));
     const char *error = json_text(json_get(json, "error"));
+    if (!cli->values[OPTION_JSON])
+        cli_print_usage(stderr, json);
     if (state && strcmp(state, "succeeded") == 0) {
         if (!cli->values[OPTION_JSON])
             fprintf(stderr, "%s: succeeded (`paddock diff %s` shows the changes)\n", cli->args[0],

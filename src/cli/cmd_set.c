@@ -53,6 +53,10 @@ static enum cli_exit check_options(const struct cli *cli, bool may_remove, struc
     if (status == CLI_OK)
         status = check_limit(cli, OPTION_PIDS, err);
     if (status == CLI_OK)
+        status = check_limit(cli, OPTION_BUDGET_OUTPUT_TOKENS, err);
+    if (status == CLI_OK)
+        status = check_limit(cli, OPTION_BUDGET_REQUESTS, err);
+    if (status == CLI_OK)
         status = check_list(cli, OPTION_ENV, may_remove, err);
     if (status == CLI_OK)
         status = check_list(cli, OPTION_LABEL, may_remove, err);
@@ -142,6 +146,13 @@ static enum cli_exit make_body(const struct cli *cli, bool is_patch, struct buf 
     write_limit(writer, cli, OPTION_CPUS, "cpus", is_patch);
     write_limit(writer, cli, OPTION_PIDS, "pids", is_patch);
     json_write_object_end(writer);
+    if (cli->values[OPTION_BUDGET_OUTPUT_TOKENS] || cli->values[OPTION_BUDGET_REQUESTS]) {
+        json_write_key(writer, "budget");
+        json_write_object_begin(writer);
+        write_limit(writer, cli, OPTION_BUDGET_OUTPUT_TOKENS, "output_tokens", is_patch);
+        write_limit(writer, cli, OPTION_BUDGET_REQUESTS, "requests", is_patch);
+        json_write_object_end(writer);
+    }
     write_list(writer, cli, OPTION_ENV, "env");
     write_list(writer, cli, OPTION_LABEL, "labels");
     json_write_object_end(writer);

@@ -12,6 +12,26 @@ static void print_text(const char *text)
         putchar('\n');
 }
 
+void cli_print_usage(FILE *out, const struct json *task)
+{
+    const struct json *usage = json_get(task, "usage");
+    const char *model = json_text(json_get(usage, "model"));
+    int64_t requests = json_integer(json_get(usage, "requests"));
+    int64_t errors = json_integer(json_get(usage, "errors"));
+    if (requests <= 0)
+        return;
+    fprintf(out, "%lld request%s to ", (long long)requests, requests == 1 ? "" : "s");
+    cli_write_cell(out, model ? model : "models", 0);
+    fprintf(out, ": %lld tokens in, %lld from and %lld into the cache, %lld out",
+            (long long)json_integer(json_get(usage, "input_tokens")),
+            (long long)json_integer(json_get(usage, "cache_read_tokens")),
+            (long long)json_integer(json_get(usage, "cache_creation_tokens")),
+            (long long)json_integer(json_get(usage, "output_tokens")));
+    if (errors > 0)
+        fprintf(out, "; %lld failed", (long long)errors);
+    fputc('\n', out);
+}
+
 enum cli_exit cmd_status(struct cli *cli, struct err *err)
 {
     char path[128];
@@ -32,5 +52,6 @@ enum cli_exit cmd_status(struct cli *cli, struct err *err)
     print_text(is_none ? "no task was started here" : state ? state : "no state");
     if (text)
         print_text(text);
+    cli_print_usage(stdout, json);
     return CLI_OK;
 }

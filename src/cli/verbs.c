@@ -57,6 +57,10 @@ const struct cli_option cli_options[OPTION_COUNT] = {
     [OPTION_ALL] = {"all", .help = "all sandboxes (instead of names)"},
     [OPTION_YES] = {"yes", .letter = 'y', .help = "do not ask"},
     [OPTION_DRY_RUN] = {"dry-run", .help = "tell what would go, and remove nothing"},
+    [OPTION_BUDGET_OUTPUT_TOKENS] = {"budget-output-tokens", .value = "N",
+                                     .help = "output tokens of models, in all; 0: no limit"},
+    [OPTION_BUDGET_REQUESTS] = {"budget-requests", .value = "N",
+                                .help = "requests to models, in all; 0: no limit"},
     [OPTION_LIMIT] = {"limit", .letter = 'n', .value = "LINES",
                       .help = "so many of the last, up to 1000 (default 100)"},
     [OPTION_OLDER] = {"older", .value = "TIME", .help = "stopped for so long: 90s, 30m, 12h or 7d"},
@@ -67,7 +71,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
 };
 
 #define SETTINGS                                                                                   \
-    (HAS(AGENT) | HAS(POLICY) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) | HAS(LABEL))
+    (HAS(AGENT) | HAS(POLICY) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) | HAS(LABEL) |      \
+     HAS(BUDGET_OUTPUT_TOKENS) | HAS(BUDGET_REQUESTS))
 
 const struct cli_verb cli_verbs[] = {
     {.name = "create",
@@ -83,9 +88,10 @@ const struct cli_verb cli_verbs[] = {
     {.name = "set",
      .arguments = "NAME",
      .summary = "change what is set of a sandbox; the rest stays",
-     .details = "Not while a task runs. Other limits or another environment stop the sandbox, and\n"
-                "its next start has them; another policy holds from the next request on.\n"
-                "\"NAME-\" for --env or --label removes it.",
+     .details =
+         "Not while a task runs. Other limits or another environment stop the sandbox, and\n"
+         "its next start has them; another policy or budget\nholds from the next request on.\n"
+         "\"NAME-\" for --env or --label removes it.",
      .min_args = 1,
      .max_args = 1,
      .options = SETTINGS,

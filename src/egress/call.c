@@ -21,6 +21,7 @@ void call_close(struct call *call)
     if (call->exchange)
         egress_exchange_cancel(call->exchange);
     call->exchange = NULL;
+    call_usage_free(call);
     policy_unref(call->policy);
     for (size_t i = 0; i < call->secret_count; i++)
         secret_free(&call->secrets[i]);
@@ -237,6 +238,7 @@ static void keep_headers(const struct call *call, const struct call_request *req
         bool is_dropped = http1_is_hop_by_hop(request->fields, request->field_count, header->name,
                                               header->name_len) ||
                           policy_rule_removes_header(rule, header->name, header->name_len);
+        is_dropped = is_dropped || call_usage_drops(call, header);
         for (size_t j = 0; j < ARRAY_LEN(framing); j++)
             is_dropped = is_dropped || http_field_is(header, framing[j]);
         if (!is_dropped)
@@ -312,6 +314,8 @@ static void forward(struct call *call, const struct call_request *request)
         secret_free(&values[i]);
     call->was_sent = !result && !call->push;
     if (!result)
+        call_usage_begin(call);
+    if (!result)
         return;
     struct refusal refusal;
     char text[REFUSE_TEXT_MAX];
@@ -327,7 +331,7 @@ void call_begin(struct call *call, const struct call_request *request)
     call->expects_continue = request->expects_continue;
     call->wants_json = refuse_wants_json(request->fields, request->field_count);
     if (!is_spoken(call, request) || !find_target(call, request) || !call_is_allowed(call) ||
-        has_override(call, request))
+        has_override(call, request) || !call_has_budget(call))
         return;
     call->is_upgrade = request->upgrade.len > 0;
     if (call->is_upgrade &&

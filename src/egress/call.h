@@ -14,6 +14,7 @@
 #include "util/secret.h"
 
 struct call;
+struct usage_reader;
 
 /* What a call asks of its client's side. Everything may be called within a callback of an upstream:
  * it only fills queues, and asks for a turn. */
@@ -94,6 +95,9 @@ struct call {
     uint64_t first_byte_at;
     int status;
     uint64_t bytes_out, bytes_in;
+    enum egress_failure failure; /* of its upstream */
+    struct model_usage usage;    /* of a rule with `usage`, once it was sent: requests is 1 */
+    struct usage_reader *reader;
 };
 
 /* Clears the call for a request that begins now; egress, sandbox, front and what

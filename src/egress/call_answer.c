@@ -61,6 +61,7 @@ void call_fail(struct call *call, int status, const char *reason, const char *en
 static void fail_by_upstream(struct call *call, enum egress_failure failure, const char *reason)
 {
     struct refusal refusal;
+    call->failure = failure;
     refuse_by_failure(failure, call->host, reason, &refusal);
     stop(call, &refusal, "error", reason, "upstream");
 }
@@ -135,6 +136,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
     int result = 0;
     size_t kept_count = filter(call, fields, count, kept);
     call_note_upstream(call);
+    call_usage_head(call, status, fields, count);
     reason = holds_secret(call, reason, strlen(reason)) ? "" : reason;
     if (status == 101) { /* only where it was asked for (link_h1.c) */
         result = call->front->tunnel(call, reason, kept, kept_count);
@@ -178,6 +180,7 @@ static bool on_body(void *ctx, const char *data, size_t len)
     if (call->answer == EGRESS_BODY_LENGTH)
         call->answer_left -= len;
     call->bytes_in += len;
+    call_usage_body(call, data, len);
     call->front->touched(call);
     return true;
 }

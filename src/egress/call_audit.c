@@ -1,8 +1,11 @@
 /*
  * What is written down of a call: its line of the audit. Process: paddock-egress.
  */
+#include <assert.h>
+
 #include "egress/audit.h"
 #include "egress/call_internal.h"
+#include "egress/counts.h"
 
 void call_note_upstream(struct call *call)
 {
@@ -17,6 +20,19 @@ static void on_secret_name(void *ctx, const char *name)
         entry->secrets[entry->secret_count++] = name;
 }
 
+static_assert((int)COUNT_FAILED_self == (int)EGRESS_FAILED_SELF &&
+                  (int)COUNT_FAILED_trust == (int)EGRESS_FAILED_TRUST,
+              "the failures are not in the order of enum egress_failure");
+
+static void count_call(const struct call *call, const char *decision)
+{
+    struct rule_counts one = {
+        .bytes_out = call->bytes_out, .bytes_in = call->bytes_in, .usage = call->usage};
+    one.failures[call->failure] = call->failure != EGRESS_COMPLETE;
+    egress_counts_add(call->egress->counts, call->rule ? policy_rule_name(call->rule) : "",
+                      decision, &one);
+}
+
 void call_audit(struct call *call, const char *decision, const char *reason, const char *ended_by)
 {
     int64_t now = (int64_t)uv_now(call->egress->loop);
@@ -24,6 +40,8 @@ void call_audit(struct call *call, const char *decision, const char *reason, con
     if (call->is_over)
         return;
     call->is_over = true;
+    call_usage_end(call);
+    count_call(call, decision);
     struct egress_audit_entry entry = {
         .started_ms = call->started_ms,
         .sandbox = egress_sandbox_name(call->sandbox),

@@ -20,5 +20,14 @@ bool call_is_allowed(struct call *call);
 bool call_push_begin(struct call *call, const struct call_request *request);
 size_t call_push_write(struct call *call, const char *data, size_t len);
 void call_push_end(struct call *call);
+/* call_usage.c. False: the sandbox has no budget left for this rule, and the call is answered. */
+bool call_has_budget(struct call *call);
+/* A header of the request that must not go along. */
+bool call_usage_drops(const struct call *call, const struct http_field *header);
+void call_usage_begin(struct call *call); /* it was sent */
+void call_usage_head(struct call *call, int status, const struct http_field *fields, size_t count);
+void call_usage_body(struct call *call, const char *data, size_t len);
+void call_usage_end(struct call *call);
+void call_usage_free(struct call *call);
 /* The call's one line; later ones are dropped. */
 void call_audit(struct call *call, const char *decision, const char *reason, const char *ended_by);

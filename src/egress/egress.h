@@ -21,6 +21,7 @@
 
 struct egress_ca;
 struct egress_audit;
+struct egress_counts;
 struct egress_upstreams;
 struct turn_queue;
 
@@ -50,6 +51,7 @@ struct egress {
     struct turn_queue *turns;
     struct egress_ca *ca;
     struct egress_audit *audit;
+    struct egress_counts *counts; /* NULL: nothing is counted */
     struct egress_upstreams *upstreams;
     struct policy *policy;             /* in force; NULL: none, everything is refused */
     struct egress_named_policy *named; /* the others too */
@@ -58,6 +60,9 @@ struct egress {
     void (*policy_changed)(struct egress *egress); /* other policies are in force */
     /* Memory for the next connection that reads or answers: an idle one holds none. */
     struct buf spare_in, spare_out;
+    /* Tells the supervisor; false: not now. NULL: nobody is told. */
+    bool (*tell_usage)(struct egress *egress, const char *sandbox, int64_t task,
+                       const struct model_usage *usage);
     int64_t idle_ms; /* a connection without a byte for so long is ended */
 };
 

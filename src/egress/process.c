@@ -15,6 +15,7 @@
 
 #include "egress/audit.h"
 #include "egress/ca.h"
+#include "egress/counts.h"
 #include "egress/policies.h"
 #include "egress/turn.h"
 #include "egress/upstream.h"
@@ -91,6 +92,13 @@ static int process_open_policies(struct process *process, int fd, struct err *er
     return result < 0 ? err_context(err, result, "the variables") : 0;
 }
 
+static bool process_tell_counts(void *ctx, const struct rule_counts *counts)
+{
+    const struct process *process = ctx;
+    struct msg_rule_count body = {.counts = *counts};
+    return ipc_send(process->sock, IPC_RULE_COUNT, 0, &body, NULL, 0, NULL) == 0;
+}
+
 static int process_start(struct process *process, struct ipc_message *message, struct err *err)
 {
     const struct msg_egress_start *start = IPC_BODY(message, msg_egress_start);
@@ -103,6 +111,9 @@ static int process_start(struct process *process, struct ipc_message *message, s
         result = egress_audit_open(TAKE_FD(audit), &process->egress.audit, err);
     if (result == 0)
         result = process_open_policies(process, vars, err);
+    if (result == 0)
+        result = egress_counts_open(&process->loop, process_tell_counts, process,
+                                    &process->egress.counts, err);
     if (result == 0)
         result =
             egress_upstreams_open(&process->loop, &process->turns, IPC_TEXT(start->upstream_proxy),
@@ -180,8 +191,25 @@ static void process_set_task(const struct process *process, const struct ipc_mes
 {
     const struct msg_sandbox_task *body = IPC_BODY(message, msg_sandbox_task);
     size_t index = process_find(process, IPC_TEXT(body->name));
-    if (index < process->sandbox_count)
-        egress_sandbox_meter(process->sandboxes[index])->task = body->task;
+    if (index == process->sandbox_count)
+        return;
+    struct egress_meter *meter = egress_sandbox_meter(process->sandboxes[index]);
+    meter->task = body->task;
+    meter->budget_output_tokens = body->budget_output_tokens;
+    meter->budget_requests = body->budget_requests;
+    if (!body->is_attached)
+        return;
+    meter->output_tokens = body->output_tokens;
+    meter->requests = body->requests;
+}
+
+static bool process_tell_usage(struct egress *egress, const char *sandbox, int64_t task,
+                               const struct model_usage *usage)
+{
+    const struct process *process = (struct process *)egress; /* its first member */
+    struct msg_usage body = {.task = task, .usage = *usage};
+    IPC_SET_TEXT(body.name, sandbox);
+    return ipc_send(process->sock, IPC_USAGE, 0, &body, NULL, 0, NULL) == 0;
 }
 
 static void process_set_policy(const struct process *process, const struct ipc_message *message)
@@ -239,7 +267,7 @@ static int process_dispatch(struct process *process, struct ipc_message *message
         process_set_policy(process, message);
     else if (type == IPC_SANDBOX_TASK)
         process_set_task(process, message);
-    else
+    else if (type == IPC_SANDBOX_DETACH)
         process_detach(process, message);
     return 0;
 }
@@ -304,6 +332,7 @@ int egress_process_run(int sock, struct err *err)
     process.egress.loop = &process.loop;
     process.egress.turns = &process.turns;
     process.egress.policy_changed = process_policy_changed;
+    process.egress.tell_usage = process_tell_usage;
     turn_queue_open(&process.turns, &process.loop);
     process.poll.data = &process;
     process.renewal.data = &process;

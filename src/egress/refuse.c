@@ -17,6 +17,7 @@ static const struct status {
 } statuses[] = {
     {200, "OK", ""},
     {400, "Bad Request", "invalid_request_error"},
+    {402, "Payment Required", "billing_error"},
     {403, "Forbidden", "permission_error"},
     {405, "Method Not Allowed", "invalid_request_error"},
     {408, "Request Timeout", "timeout_error"},

@@ -7,7 +7,9 @@
 
 #include <stdint.h>
 
+#include "task/counts.h"
 #include "task/record.h"
+#include "task/usage.h"
 #include "util/limits.h"
 
 enum ipc_peer { IPC_ANY, IPC_SUPERVISOR, IPC_API, IPC_EGRESS, IPC_INIT };
@@ -81,7 +83,9 @@ enum sandbox_patch {
     PATCH_PIDS = 1 << 3,
     PATCH_NO_ENV = 1 << 4, /* first of all, the whole of it */
     PATCH_NO_LABELS = 1 << 5,
-    PATCH_ALL = (1 << 6) - 1,
+    PATCH_OUTPUT_TOKENS = 1 << 6,
+    PATCH_REQUESTS = 1 << 7,
+    PATCH_ALL = (1 << 8) - 1,
 };
 struct msg_sandbox_put {
     char name[MSG_NAME];
@@ -99,6 +103,7 @@ struct msg_sandbox_put {
     int64_t memory_mib;
     int64_t cpu_millis;
     int64_t pids;
+    int64_t budget_output_tokens, budget_requests;
 };
 struct msg_image_name {
     char name[MSG_NAME];
@@ -128,7 +133,8 @@ struct msg_task_state {
     char name[MSG_NAME];
     int32_t state; /* enum task_state; TASK_ENDED is judged by api from the files */
     char agent[MSG_NAME];
-    char adapter[MSG_NAME]; /* outcome adapter of the agent */
+    char adapter[MSG_NAME];   /* outcome adapter of the agent */
+    struct model_usage usage; /* of the last task */
     char hint[MSG_TEXT]; /* what to set when the policy's rules for the model are inactive, or "" */
 };
 enum { TASK_LOG_STDOUT = 0, TASK_LOG_STDERR = 1 };
@@ -196,6 +202,18 @@ struct msg_audit_file {
 struct msg_sandbox_task {
     char name[MSG_NAME];
     int64_t task; /* its number in the sandbox, from 1 on; 0: none runs */
+    int64_t budget_output_tokens, budget_requests; /* of models; 0: no limit */
+    /* After an attach, what was used before; else egress has counted on by itself. */
+    uint32_t is_attached;
+    int64_t output_tokens, requests;
+};
+struct msg_rule_count {
+    struct rule_counts counts;
+};
+struct msg_usage {
+    char name[MSG_NAME];
+    int64_t task; /* that ran when the requests began; 0: none */
+    struct model_usage usage;
 };
 
 struct msg_init_state {

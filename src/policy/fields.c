@@ -225,6 +225,24 @@ static int read_headers(struct policy_parser *parser, struct policy_rule *rule,
     return policy_read_object(parser, value, keys, ARRAY_LEN(keys), rule);
 }
 
+static int read_usage(struct policy_parser *parser, struct policy_rule *rule,
+                      const struct json *value)
+{
+    static const struct {
+        const char *name;
+        enum policy_usage usage;
+    } usages[] = {{"anthropic", POLICY_USAGE_ANTHROPIC},
+                  {"openai", POLICY_USAGE_OPENAI},
+                  {"auto", POLICY_USAGE_AUTO}};
+    for (size_t i = 0; i < ARRAY_LEN(usages); i++) {
+        if (strcmp(json_text(value) ? json_text(value) : "", usages[i].name) != 0)
+            continue;
+        rule->usage = usages[i].usage;
+        return 0;
+    }
+    return policy_refuse(parser, value, "\"usage\" is \"anthropic\", \"openai\" or \"auto\"");
+}
+
 const struct policy_key policy_rule_keys[] = {
     {"name", JSON_STRING, read_name},
     {"host", JSON_STRING, read_host},
@@ -234,6 +252,7 @@ const struct policy_key policy_rule_keys[] = {
     {"path", JSON_STRING, read_path},
     {"git", JSON_OBJECT, policy_read_git},
     {"headers", JSON_OBJECT, read_headers},
+    {"usage", JSON_STRING, read_usage},
     {"upstream", JSON_STRING, policy_read_upstream},
     {"upstream_ca", JSON_STRING, policy_read_upstream_ca},
     {"upstream_cert", JSON_STRING, policy_read_upstream_cert},

@@ -64,7 +64,8 @@ struct policy_rule {
     char *upstream_cert;
     size_t upstream_cert_len;
     char *upstream_key; /* the secret's name */
-    char *inactive;     /* NULL: active */
+    enum policy_usage usage;
+    char *inactive; /* NULL: active */
 };
 
 struct policy {

@@ -179,6 +179,15 @@ int policy_rule_set_value(const struct policy_rule *rule, size_t index,
                           const struct secret *(*secret)(void *ctx, const char *name), void *ctx,
                           struct secret *ret, struct err *err);
 
+/* Whose answers those are, when they are read for the tokens that they tell of. */
+enum policy_usage {
+    POLICY_USAGE_NONE,
+    POLICY_USAGE_ANTHROPIC,
+    POLICY_USAGE_OPENAI,
+    POLICY_USAGE_AUTO, /* either */
+};
+enum policy_usage policy_rule_usage(const struct policy_rule *rule);
+
 /* Where to connect instead of the host's own address: NULL, or "host" with *ret_port; then loopback
  * and private addresses are allowed. Its certificate is checked for the rule's host; a rule for
  * plain HTTP has none. */

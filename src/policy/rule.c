@@ -216,6 +216,11 @@ const char *policy_rule_set_name(const struct policy_rule *rule, size_t index)
     return rule->set[index].name;
 }
 
+enum policy_usage policy_rule_usage(const struct policy_rule *rule)
+{
+    return rule->usage;
+}
+
 const char *policy_rule_upstream(const struct policy_rule *rule, uint16_t *ret_port)
 {
     if (rule->upstream)

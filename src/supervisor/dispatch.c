@@ -160,10 +160,13 @@ static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body
     settings->memory_mib = body->memory_mib;
     settings->cpu_millis = body->cpu_millis;
     settings->pids = body->pids;
+    settings->budget_output_tokens = body->budget_output_tokens;
+    settings->budget_requests = body->budget_requests;
     bool is_good =
         (!put->agent[0] || name_is_valid(put->agent, strlen(put->agent))) &&
         (!settings->policy[0] || name_is_valid(settings->policy, strlen(settings->policy))) &&
         settings->memory_mib >= 0 && settings->cpu_millis >= 0 && settings->pids >= 0 &&
+        settings->budget_output_tokens >= 0 && settings->budget_requests >= 0 &&
         (body->named & ~(uint32_t)PATCH_ALL) == 0 && dispatch_read_lists(body, fd, put);
     if (is_good)
         return put;

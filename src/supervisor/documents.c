@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "agent/agent.h"
+#include "agent/usage.h"
 #include "image/image.h"
 #include "supervisor/table.h"
 #include "util/cleanup.h"
@@ -69,6 +70,7 @@ static void document_write_sandbox(struct json_writer *writer, const struct sand
     json_write_pair_integer(writer, "lastActivity", clock_unix_ms() - quiet);
     if (!meta->settings.policy[0] && settings_policy(sandbox)[0])
         json_write_pair_string(writer, "policyByName", settings_policy(sandbox));
+    model_usage_write(writer, "usage", &meta->usage);
     settings_write(writer, &meta->settings, with_env);
     json_write_object_end(writer);
 }

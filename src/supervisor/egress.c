@@ -397,6 +397,10 @@ static void egress_on_message(void *ctx, struct ipc_message *message)
         egress_give_secret(supervisor, message);
     else if (message->header.type == IPC_POLICY_LOADED)
         egress_on_loaded(supervisor, message);
+    else if (message->header.type == IPC_USAGE)
+        spending_add(supervisor, IPC_BODY(message, msg_usage));
+    else if (message->header.type == IPC_RULE_COUNT)
+        metrics_add(&IPC_BODY(message, msg_rule_count)->counts);
     else if (message->header.type == IPC_AUDIT_FULL)
         audit_turn(supervisor);
     else if (message->header.type == IPC_POLICY_STATE)
@@ -433,6 +437,20 @@ static void egress_name(const struct sandbox *sandbox, struct msg_sandbox_attach
     IPC_SET_TEXT(ret->repository, sandbox->meta.repository);
 }
 
+static void egress_send_task(struct supervisor *supervisor, const struct sandbox *sandbox,
+                             bool is_attached)
+{
+    const struct meta *meta = &sandbox->meta;
+    struct msg_sandbox_task body = {.task = meta->task == TASK_RUNNING ? meta->task_count : 0,
+                                    .budget_output_tokens = meta->settings.budget_output_tokens,
+                                    .budget_requests = meta->settings.budget_requests,
+                                    .is_attached = is_attached,
+                                    .output_tokens = meta->usage.output_tokens,
+                                    .requests = meta->usage.requests};
+    IPC_SET_TEXT(body.name, meta->name);
+    channel_send(supervisor->egress.channel, IPC_SANDBOX_TASK, 0, &body, NULL, 0);
+}
+
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
 {
     if (!sandbox->has_listeners || !egress_loads.is_answered)
@@ -441,17 +459,13 @@ void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
     egress_name(sandbox, &body);
     channel_send(supervisor->egress.channel, IPC_SANDBOX_ATTACH, 0, &body, sandbox->listeners,
                  SANDBOX_LISTENERS);
-    egress_tell_task(supervisor, sandbox);
+    egress_send_task(supervisor, sandbox, true);
 }
 
 void egress_tell_task(struct supervisor *supervisor, const struct sandbox *sandbox)
 {
-    if (!sandbox->has_listeners)
-        return;
-    bool is_running = sandbox->meta.task == TASK_RUNNING;
-    struct msg_sandbox_task body = {.task = is_running ? sandbox->meta.task_count : 0};
-    IPC_SET_TEXT(body.name, sandbox->meta.name);
-    channel_send(supervisor->egress.channel, IPC_SANDBOX_TASK, 0, &body, NULL, 0);
+    if (sandbox->has_listeners)
+        egress_send_task(supervisor, sandbox, false);
 }
 
 void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <string.h>
 
+#include "agent/usage.h"
 #include "supervisor/settings.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -47,6 +48,8 @@ int meta_encode(const struct meta *meta, struct buf *ret, struct err *err)
         json_write_pair_string(writer, "repository", meta->repository);
     json_write_pair_string(writer, "task", meta_tasks[meta->task]);
     json_write_pair_integer(writer, "task_count", meta->task_count);
+    model_usage_write(writer, "usage", &meta->usage);
+    model_usage_write(writer, "task_usage", &meta->task_usage);
     settings_write(writer, &meta->settings, true);
     if (meta->lease.pid)
         meta_write_lease(writer, &meta->lease);
@@ -126,6 +129,8 @@ int meta_parse(const char *name, const char *text, size_t len, struct meta *ret,
                         .was_started = schema == 1 || json_bool(json_get(json, "started")),
                         .is_cloned = json_bool(json_get(json, "cloned")),
                         .is_cloning = json_bool(json_get(json, "cloning"))};
+    model_usage_read(json_get(json, "usage"), &meta.usage);
+    model_usage_read(json_get(json, "task_usage"), &meta.task_usage);
     bool is_good =
         (schema == 1 || schema == META_SCHEMA) && meta_take_name(json, "name", meta.name) &&
         strcmp(meta.name, name) == 0 && meta_take_name(json, "agent", meta.agent) &&

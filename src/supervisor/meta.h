@@ -11,6 +11,7 @@
 
 #include "task/record.h"
 #include "task/settings.h"
+#include "task/usage.h"
 #include "util/buf.h"
 #include "util/err.h"
 #include "util/limits.h"
@@ -38,7 +39,9 @@ struct meta {
     bool is_cloning;    /* git ran, or runs, but base.git was not made yet */
     char repository[LIMIT_REPOSITORY_BYTES + 1]; /* of the last clone; "": none, or not known */
     enum task_state task;                        /* as last told by init */
-    int64_t task_count; /* of tasks that were started in it: the number of the last one */
+    int64_t task_count;       /* of tasks that were started in it: the number of the last one */
+    struct model_usage usage; /* of models, since it was made */
+    struct model_usage task_usage; /* the same of the last task */
     struct meta_lease lease;
     struct settings settings;
 };

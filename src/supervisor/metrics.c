@@ -1,5 +1,6 @@
 /* GET /metrics: the text format of Prometheus, version 0.0.4. Counters begin anew with the
- * supervisor, which process_start_time_seconds tells. No label holds a name that a client chose. */
+ * supervisor, which process_start_time_seconds tells. No label holds a name that a
+ * client chose: rules are the policies'. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -39,10 +40,161 @@ static uint64_t metrics_running_tasks(const struct supervisor *supervisor)
     return count;
 }
 
+/* ------------------------------------------------------------------------------- rules */
+
+/* A sum of the requests of a rule. */
+static struct {
+    struct rule_counts
+        rules[LIMIT_RULE_COUNTS]; /* the first: of no rule, and of what has no room */
+    size_t count;
+} metrics = {.count = 1};
+
+static struct rule_counts *metrics_find(const char *rule)
+{
+    size_t i = 0;
+    while (i < metrics.count && strcmp(metrics.rules[i].rule, rule) != 0)
+        i++;
+    if (i < metrics.count)
+        return &metrics.rules[i];
+    if (metrics.count == LIMIT_RULE_COUNTS)
+        return &metrics.rules[0];
+    snprintf(metrics.rules[i].rule, sizeof(metrics.rules[i].rule), "%s", rule);
+    return &metrics.rules[metrics.count++];
+}
+
+void metrics_add(const struct rule_counts *more)
+{
+    struct model_usage usage = more->usage;
+    struct rule_counts *to = metrics_find(IPC_TEXT(more->rule));
+    for (size_t i = 0; i < COUNT_DECISION_COUNT; i++)
+        to->decisions[i] += more->decisions[i];
+    for (size_t i = 0; i < COUNT_FAILURE_COUNT; i++)
+        to->failures[i] += more->failures[i];
+    to->bytes_out += more->bytes_out;
+    to->bytes_in += more->bytes_in;
+    usage.model[0] = '\0';
+    model_usage_add(&to->usage, &usage);
+}
+
+/* A label's value: a rule's name is printable ASCII. */
+static void metrics_escape(const char *text, char ret[2 * LIMIT_POLICY_NAME_BYTES + 1])
+{
+    for (; *text; text++) {
+        if (*text == '"' || *text == '\\')
+            *ret++ = '\\';
+        *ret++ = *text;
+    }
+    *ret = '\0';
+}
+
+struct metrics_family {
+    const char *name, *help, *label;
+    size_t count;
+    uint64_t (*value)(const struct rule_counts *rule, size_t index);
+    const char *words[8];
+};
+
+static uint64_t metrics_requests(const struct rule_counts *rule, size_t index)
+{
+    return rule->decisions[index];
+}
+
+static uint64_t metrics_bytes(const struct rule_counts *rule, size_t index)
+{
+    return index ? rule->bytes_in : rule->bytes_out;
+}
+
+static uint64_t metrics_model_requests(const struct rule_counts *rule, size_t index)
+{
+    const struct model_usage *usage = &rule->usage;
+    const int64_t values[] = {usage->requests - usage->errors - usage->unread, usage->errors,
+                              usage->unread};
+    return (uint64_t)values[index];
+}
+
+static uint64_t metrics_tokens(const struct rule_counts *rule, size_t index)
+{
+    const struct model_usage *usage = &rule->usage;
+    const int64_t values[] = {usage->input_tokens, usage->output_tokens, usage->cache_read_tokens,
+                              usage->cache_creation_tokens};
+    return (uint64_t)values[index];
+}
+
+#define WORD(word) #word,
+static const struct metrics_family metrics_families[] = {
+    {"paddock_egress_requests_total",
+     "Requests of sandboxes by rule.",
+     "decision",
+     COUNT_DECISION_COUNT,
+     metrics_requests,
+     {COUNT_DECISIONS(WORD)}},
+    {"paddock_egress_bytes_total",
+     "Bytes of bodies, to and from upstreams.",
+     "direction",
+     2,
+     metrics_bytes,
+     {"out", "in"}},
+    {"paddock_model_requests_total",
+     "Requests of rules with usage.",
+     "result",
+     3,
+     metrics_model_requests,
+     {"read", "error", "unread"}},
+    {"paddock_model_tokens_total",
+     "Tokens that models' answers told of.",
+     "kind",
+     4,
+     metrics_tokens,
+     {"input", "output", "cache_read", "cache_creation"}},
+};
+
+static int metrics_append_family(struct buf *text, const struct metrics_family *family)
+{
+    char rule[2 * LIMIT_POLICY_NAME_BYTES + 1];
+    int result = buf_appendf(text, "# HELP %s %s\n# TYPE %s counter\n", family->name, family->help,
+                             family->name);
+    for (size_t i = 0; i < metrics.count; i++) {
+        metrics_escape(metrics.rules[i].rule, rule);
+        for (size_t j = 0; j < family->count && result == 0; j++) {
+            uint64_t value = family->value(&metrics.rules[i], j);
+            if (value)
+                result = buf_appendf(text, "%s{rule=\"%s\",%s=\"%s\"} %" PRIu64 "\n", family->name,
+                                     rule, family->label, family->words[j], value);
+        }
+    }
+    return result;
+}
+
+static int metrics_append_failures(struct buf *text)
+{
+    static const char *const words[] = {COUNT_FAILURES(WORD)};
+    int result = buf_append_string(text, "# HELP paddock_egress_upstream_failures_total Requests "
+                                         "that failed at their upstream.\n# TYPE "
+                                         "paddock_egress_upstream_failures_total counter\n");
+    for (size_t i = 1; i < ARRAY_LEN(words) && result == 0; i++) {
+        uint64_t sum = 0;
+        for (size_t j = 0; j < metrics.count; j++)
+            sum += metrics.rules[j].failures[i];
+        result =
+            buf_appendf(text, "paddock_egress_upstream_failures_total{kind=\"%s\"} %" PRIu64 "\n",
+                        words[i], sum);
+    }
+    return result;
+}
+#undef WORD
+
+static int metrics_append_rules(struct buf *text)
+{
+    int result = metrics_append_failures(text);
+    for (size_t i = 0; i < ARRAY_LEN(metrics_families) && result == 0; i++)
+        result = metrics_append_family(text, &metrics_families[i]);
+    return result;
+}
+
 static int metrics_append_all(struct buf *text, const struct supervisor *supervisor)
 {
     const struct counters *counters = &supervisor->counters;
-    const struct metric metrics[] = {
+    const struct metric list[] = {
         {"process_start_time_seconds", "gauge", "When the supervisor was started, in Unix time.",
          (uint64_t)counters->started_ms / 1000},
         {"paddock_policy_loaded", "gauge", "1 when a policy is in force.",
@@ -67,9 +219,11 @@ static int metrics_append_all(struct buf *text, const struct supervisor *supervi
                     "# HELP paddock_build_info The version.\n# TYPE paddock_build_info gauge\n"
                     "paddock_build_info{version=\"%s\"} 1\n",
                     PADDOCK_VERSION);
-    for (size_t i = 0; i < ARRAY_LEN(metrics) && result == 0; i++)
-        result = metrics_append(text, &metrics[i]);
-    return result < 0 ? result : metrics_append_states(text, supervisor);
+    for (size_t i = 0; i < ARRAY_LEN(list) && result == 0; i++)
+        result = metrics_append(text, &list[i]);
+    if (result == 0)
+        result = metrics_append_states(text, supervisor);
+    return result == 0 ? metrics_append_rules(text) : result;
 }
 
 int document_metrics(struct supervisor *supervisor, struct err *err)

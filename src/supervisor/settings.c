@@ -73,6 +73,9 @@ int settings_change(const struct settings *old, const struct settings_put *put,
     fresh.memory_mib = named & PATCH_MEMORY ? set->memory_mib : old->memory_mib;
     fresh.cpu_millis = named & PATCH_CPUS ? set->cpu_millis : old->cpu_millis;
     fresh.pids = named & PATCH_PIDS ? set->pids : old->pids;
+    fresh.budget_output_tokens =
+        named & PATCH_OUTPUT_TOKENS ? set->budget_output_tokens : old->budget_output_tokens;
+    fresh.budget_requests = named & PATCH_REQUESTS ? set->budget_requests : old->budget_requests;
     int result = settings_change_list(SETTINGS_ENV, named & PATCH_NO_ENV ? &nothing : &old->env,
                                       &set->env, &put->env_gone, &fresh.env, err);
     if (result == 0)
@@ -102,6 +105,19 @@ static void settings_write_list(struct json_writer *writer, const char *key, con
     json_write_object_end(writer);
 }
 
+static void settings_write_budget(struct json_writer *writer, const struct settings *settings)
+{
+    if (!settings->budget_output_tokens && !settings->budget_requests)
+        return;
+    json_write_key(writer, "budget");
+    json_write_object_begin(writer);
+    if (settings->budget_output_tokens)
+        json_write_pair_integer(writer, "output_tokens", settings->budget_output_tokens);
+    if (settings->budget_requests)
+        json_write_pair_integer(writer, "requests", settings->budget_requests);
+    json_write_object_end(writer);
+}
+
 void settings_write(struct json_writer *writer, const struct settings *settings, bool with_env)
 {
     if (settings->policy[0])
@@ -119,6 +135,7 @@ void settings_write(struct json_writer *writer, const struct settings *settings,
             json_write_pair_integer(writer, "pids", settings->pids);
         json_write_object_end(writer);
     }
+    settings_write_budget(writer, settings);
     if (with_env)
         settings_write_list(writer, "env", &settings->env);
     settings_write_list(writer, "labels", &settings->labels);
@@ -147,8 +164,12 @@ bool settings_read(const struct json *object, struct settings *ret)
     settings.memory_mib = json_integer(json_get(limits, "memory_mib"));
     settings.cpu_millis = (int64_t)(json_real(json_get(limits, "cpus")) * 1000 + 0.5);
     settings.pids = json_integer(json_get(limits, "pids"));
+    const struct json *budget = json_get(object, "budget");
+    settings.budget_output_tokens = json_integer(json_get(budget, "output_tokens"));
+    settings.budget_requests = json_integer(json_get(budget, "requests"));
     is_good = is_good && settings.memory_mib >= 0 && settings.cpu_millis >= 0 &&
-              settings.pids >= 0 &&
+              settings.pids >= 0 && settings.budget_output_tokens >= 0 &&
+              settings.budget_requests >= 0 &&
               settings_read_list(json_get(object, "env"), SETTINGS_ENV, &settings.env) &&
               settings_read_list(json_get(object, "labels"), SETTINGS_LABELS, &settings.labels);
     if (is_good)

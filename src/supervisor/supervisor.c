@@ -165,8 +165,10 @@ static void supervisor_end(struct supervisor *supervisor)
     child_close(&supervisor->api);
     child_close(&supervisor->egress);
     jails_kill_all(supervisor);
-    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next)
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next) {
+        spending_end(sandbox);
         instance_let_go(sandbox);
+    }
     if (supervisor->host)
         sandbox_host_close(supervisor->host);
 }

@@ -169,7 +169,8 @@ void egress_load_policy(struct supervisor *supervisor);
 void egress_reload(struct supervisor *supervisor, struct reply reply);
 /* The sandbox is under its policy from its next request on. */
 void egress_set_policy(struct supervisor *supervisor, const struct sandbox *sandbox);
-/* Which task's the requests are that begin from now on; nothing while it is not attached. */
+/* Which task's the requests are that begin from now on, and the budget; nothing while it is not
+ * attached. */
 void egress_tell_task(struct supervisor *supervisor, const struct sandbox *sandbox);
 /* Hands the listeners over; nothing when egress has no answer yet about its first policy, with
  * which it gets those of all. */
@@ -195,6 +196,7 @@ int document_tokens(struct supervisor *supervisor, struct err *err);
 /* `prefix`: of the sandboxes that may be told. */
 int document_images(struct supervisor *supervisor, const char *prefix, struct err *err);
 /* metrics.c: the same with the text of /metrics. */
+void metrics_add(const struct rule_counts *more); /* what egress counted */
 int document_metrics(struct supervisor *supervisor, struct err *err);
 
 /* tokens.c: STATE/tokens.json. Changes are on disk, and told to api, before they are answered. */

@@ -134,6 +134,7 @@ static int table_discard(struct sandbox *sandbox, struct err *err)
         at = &(*at)->next;
     *at = sandbox->next;
     event_free(&sandbox->expiry);
+    event_free(&sandbox->spending);
     close(sandbox->folder_fd);
     settings_free(&sandbox->meta.settings);
     trash_empty(supervisor);
@@ -369,6 +370,7 @@ static int set_apply(struct sandbox *sandbox, struct set *set, struct err *err)
     set->settings = sandbox->meta.settings; /* to be freed */
     sandbox->meta = fresh;
     egress_set_policy(sandbox->supervisor, sandbox);
+    egress_tell_task(sandbox->supervisor, sandbox);
     return 0;
 }
 

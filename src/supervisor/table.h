@@ -68,10 +68,11 @@ struct sandbox {
     struct sandbox_instance instance;
     char workdir[LIMIT_IMAGE_PATH_BYTES + 1]; /* of its image; or "" */
     struct channel *init;
-    struct event *ended;  /* init's pidfd */
-    struct event *expiry; /* while STOPPED: when it is to be removed */
-    struct event *timer;  /* start, stop or inactivity: by the state */
-    bool is_adopted;      /* STARTING: it is a former supervisor's, and was asked for its state */
+    struct event *ended;    /* init's pidfd */
+    struct event *spending; /* when what was used of models is to be written */
+    struct event *expiry;   /* while STOPPED: when it is to be removed */
+    struct event *timer;    /* start, stop or inactivity: by the state */
+    bool is_adopted;        /* STARTING: it is a former supervisor's, and was asked for its state */
     bool has_listeners;
     int listeners[SANDBOX_LISTENERS];
     char failure[MSG_TEXT]; /* why the start failed */
@@ -133,6 +134,12 @@ void instance_fail(struct sandbox *sandbox, const char *why); /* kills it; the e
 void instance_ready(struct sandbox *sandbox);                 /* STARTING to RUNNING */
 /* Closes descriptors and events without ending the instance: at the daemon's own end. */
 void instance_let_go(struct sandbox *sandbox);
+
+/* spending.c */
+void spending_add(struct supervisor *supervisor, const struct msg_usage *body);
+void spending_end(struct sandbox *sandbox); /* what is not written yet is written now */
+/* True when a budget is spent, and what to tell. */
+bool spending_is_over(const struct meta *meta, char *ret, size_t size);
 
 /* expiry.c: from now on, when it is STOPPED. */
 void expiry_watch(struct sandbox *sandbox);

@@ -135,6 +135,7 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
     result = tasks_clear_files(sandbox, &err);
     sandbox->meta.task = TASK_RUNNING;
     sandbox->meta.task_count++;
+    sandbox->meta.task_usage = (struct model_usage){0};
     if (result == 0)
         result = meta_write(sandbox->folder_fd, &sandbox->meta, &err);
     if (result == 0) {
@@ -228,7 +229,9 @@ static void tasks_fill_state(struct sandbox *sandbox, struct msg_task_state *ret
     *ret = (struct msg_task_state){.state = (int32_t)sandbox->meta.task};
     IPC_SET_TEXT(ret->name, sandbox->meta.name);
     IPC_SET_TEXT(ret->agent, sandbox->meta.agent);
-    IPC_SET_TEXT(ret->hint, egress_hint(supervisor, settings_policy(sandbox)));
+    ret->usage = sandbox->meta.task_usage;
+    if (!spending_is_over(&sandbox->meta, ret->hint, sizeof(ret->hint)))
+        IPC_SET_TEXT(ret->hint, egress_hint(supervisor, settings_policy(sandbox)));
     if (supervisor_read_agent(supervisor, sandbox->meta.agent, &agent, NULL) == 0)
         IPC_SET_TEXT(ret->adapter, agent_adapter(agent));
     else

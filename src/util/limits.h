@@ -182,6 +182,16 @@
 /* Former files of the audit that can be kept: each turn renames them all. */
 #define LIMIT_AUDIT_KEPT 100
 
+/* What a decompressor holds of an answer that is read for its usage: Brotli's window of 4 MiB and
+ * its tables; and how many such answers of one sandbox are read at once. */
+#define LIMIT_USAGE_WINDOW_BYTES ((size_t)5 * 1024 * 1024)
+#define LIMIT_USAGE_READERS 32
+/* The largest budget that can be set. */
+#define LIMIT_BUDGET (1LL << 50)
+
+/* Rules whose requests are counted by themselves; those of more are counted together. */
+#define LIMIT_RULE_COUNTS 512
+
 /* Lines of the audit that one answer has: most wanted, asked for when nothing is said, in bytes. */
 #define LIMIT_AUDIT_LINES 1000
 #define LIMIT_AUDIT_LINES_DEFAULT 100

@@ -97,7 +97,9 @@ def test_a_sandbox_has_its_own_lines(daemon, box):
     every = own(daemon, "box", "?limit=1000")
     assert {line["sandbox"] for line in every} == {"box"} and len(every) > 80
     assert own(daemon, "box", "?limit=0") == []
-    assert daemon.get("/sandboxes/box/egress?limit=1001").status == 400
+    refused = daemon.get("/sandboxes/box/egress?limit=1001")
+    assert (refused.status, refused.text) == (
+        400, "The query may have limit=LINES, up to 1000, and follow=1")
     assert daemon.get("/sandboxes/none/egress").status == 404
     shown = daemon.cli("egress", "box-2").stdout.decode()
     assert "denied.test/other/2?key=…" in shown and "/own/" not in shown, shown
@@ -106,6 +108,50 @@ def test_a_sandbox_has_its_own_lines(daemon, box):
     assert other.remove().status == 204
     other.exec("/bin/true")
     assert own(daemon, "box-2") == []
+
+
+def message(box, route="anthropic/v1/messages", more=""):
+    """A request to the demo's gateway, not streamed."""
+    host, body = "gateway.ai.cloudflare.com", b'{"model": "claude-x", "messages": []}'
+    with box.connect_tls(host) as sock:
+        sock.sendall(f"POST /v1/demo-account/default/{route} HTTP/1.1\r\nHost: {host}\r\n"
+                     f"Content-Length: {len(body)}\r\n{more}\r\n".encode() + body)
+        return u.read_answer(sock)
+
+
+def test_a_budget_holds_until_it_is_raised(daemon):
+    box = daemon.sandbox("budget")
+    assert daemon.call("PUT", box.path, {"budget": {"requests": 2}}).status == 201
+    box.exec("/bin/true")
+    assert message(box)[0] == 200 and message(box, "openai/none")[0] == 404
+    status, head, body = message(box)
+    assert status == 402 and json.loads(body) == {"type": "error", "error": {
+        "type": "billing_error", "message": "The budget of this sandbox is spent: 2 of 2 requests to "
+        "models were made"}}, body
+    assert "x-should-retry: false" in str(head).lower().replace("': '", ": "), head
+    assert json.loads(message(box, "openai/chat/completions")[2])["error"]["code"] == "insufficient_quota"
+    usage = harness.wait_for(lambda: daemon.get(box.path).json.get("usage"), 10, "the usage")
+    assert {key: usage[key] for key in ("requests", "errors", "input_tokens", "output_tokens", "model")} == {
+        "requests": 2, "errors": 1, "input_tokens": 100, "output_tokens": 20, "model": "claude-x"}, usage
+    daemon.stop()
+    daemon.start()
+    harness.wait_for(lambda: daemon.get("/healthz").json["policy"], 20, "the policy")
+    assert message(box)[0] == 402
+    assert daemon.cli("set", "budget", "--budget-requests", "3").returncode == 0
+    assert message(box)[0] == 200 and message(box)[0] == 402
+    wanted = ['paddock_model_tokens_total{rule="ai-gateway",kind="output"} 20',
+              'paddock_egress_requests_total{rule="ai-gateway",decision="denied"} 2',
+              'paddock_egress_bytes_total{rule="ai-gateway",direction="out"} ',
+              'paddock_model_requests_total{rule="ai-gateway",result="read"} 1']
+    harness.wait_for(lambda: all(text in daemon.get("/metrics").text for text in wanted), 10, "the counters")
+    answer = daemon.call("PATCH", box.path, {"budget": None})
+    assert answer.status == 200 and "budget" not in answer.json
+    assert message(box)[0] == 200
+    assert daemon.cli("create", "tokens", "--budget-output-tokens", "5").returncode == 0
+    assert daemon.get("/sandboxes/tokens").json["budget"] == {"output_tokens": 5}
+    for budget in ({"requests": 0}, {"output_tokens": "1"}, {"euros": 1}, 5):
+        assert daemon.call("PUT", box.path, {"budget": budget}).status == 400
+    box.remove()
 
 
 def test_following_goes_on_over_turns_and_a_new_egress(daemon, box):

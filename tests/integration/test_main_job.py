@@ -47,10 +47,29 @@ def test_clone_task_poll_diff(daemon, sandbox, demo):
 
     calls = demo.record("gateway")[before:]
     assert len(calls) >= 2
+    asked = sum(call["method"] == "POST" for call in calls)
+    usage = state["usage"]
+    assert usage["requests"] >= asked and usage["unread"] == 0, usage
+    assert (usage["input_tokens"], usage["output_tokens"]) == (100 * asked, 20 * asked), (usage, asked)
+    assert usage["model"].startswith("claude-") and usage["cache_read_tokens"] == 0, usage
+    assert daemon.get(sandbox.path).json["usage"]["output_tokens"] == 20 * asked
+    shown = daemon.cli("status", sandbox.name).stdout.decode()
+    assert f"requests to {usage['model']}: {100 * asked} tokens in" in shown, shown
     for call in calls:
         assert call["headers"]["user-agent"].startswith("claude-cli/2.1.280 ")
         assert call["headers"]["cf-aig-authorization"].startswith("Bearer demo-")
         assert "x-api-key" not in call["headers"]
+
+
+def test_a_spent_budget_fails_the_task_and_says_so(daemon, sandbox):
+    assert sandbox.clone().status == 200
+    answer = daemon.call("PATCH", sandbox.path, {"budget": {"output_tokens": 20}})
+    assert answer.status == 200 and answer.json["budget"] == {"output_tokens": 20}, answer
+    state = sandbox.run_task(PROMPT)
+    assert state["state"] == "failed" and state["usage"]["output_tokens"] == 20, state
+    assert f"The budget of {sandbox.name} is spent: 20 of 20 output tokens were used" in state["error"], state
+    lines = daemon.get(f"{sandbox.path}/egress").json
+    assert lines[-1]["status"] == 402 and lines[-1]["task"] == 1, lines[-1]
 
 
 def test_a_clone_tells_gits_progress_when_asked(sandbox):

@@ -3,7 +3,7 @@
 # an error, and runs its unit tests under emulation. Says "all is well" last.
 set -euxo pipefail
 export DEBIAN_FRONTEND=noninteractive
-libraries=(libcap-dev libcurl4-openssl-dev libnghttp2-dev libnl-3-dev libnl-route-3-dev libseccomp-dev libssl-dev
+libraries=(libcap-dev libcurl4-openssl-dev libnghttp2-dev libbrotli-dev libzstd-dev zlib1g-dev libnl-3-dev libnl-route-3-dev libseccomp-dev libssl-dev
     libuv1-dev libyajl-dev libarchive-dev pkgconf)
 
 # Unit tests that ask for what the emulator (qemu-user 7.2) has not, where the kernel of an arm64 machine does

@@ -17,7 +17,7 @@ ALLOWED = {
     "paddockd": {"libnl-3", "libnl-route-3", "libcap", "libseccomp", "libyajl", "libuv"},
     "paddock-api": {"libllhttp", "libcrypto", "libyajl", "libuv"},
     "paddock-egress": {"libllhttp", "libssl", "libcrypto", "libnghttp2", "libyajl",
-                       "libuv"},
+                       "libuv", "libz", "libbrotlidec", "libzstd"},
     "paddock-init": set(),
     "paddock-jail": {"libarchive", "libcrypto", "libyajl"},  # imports; the diff is made by git
     "paddock-image-build": {"libyajl"},

@@ -281,7 +281,7 @@ static void test_a_patch_tells_what_it_names_and_what_goes(void)
     assert(put.env_bytes == 4 && put.label_bytes == 0 && put.env_gone_bytes == 3);
     assert(put.label_gone_bytes == 3 && memcmp(lists.data, "B=1\0A=\0x=", 10) == 0);
     buf_clear(&lists);
-    static const char whole[] = "{\"limits\":null,\"env\":null,\"labels\":null}";
+    static const char whole[] = "{\"limits\":null,\"budget\":null,\"env\":null,\"labels\":null}";
     assert(request_sandbox_put(whole, sizeof(whole) - 1, true, &put, &lists, &err) == 0);
     assert(put.named == (PATCH_ALL & ~PATCH_POLICY) && lists.len == 0);
     assert(request_sandbox_put("{}", 2, true, &put, &lists, &err) == 0 && put.named == 0);

@@ -15,6 +15,8 @@ static void test_refusals(void)
         const char *text;
         const char *says;
     } cases[] = {
+        {RULE("\"usage\": \"mistral\""), "\"usage\" is \"anthropic\", \"openai\" or \"auto\""},
+        {RULE("\"usage\": true"), "must be a string"},
         {RULE("\"port\": 0"), "p.json:1:39: \"port\" is a number from 1 to 65535"},
         {RULE("\"port\": 65536"), "1 to 65535"},
         {RULE("\"port\": -1"), "1 to 65535"},
@@ -148,6 +150,24 @@ static void note_secret(void *ctx, const char *name)
 {
     assert(strcmp(name, "TOKEN") == 0);
     ++*(int *)ctx;
+}
+
+static void test_usage_is_that_of_the_rule(void)
+{
+    static const struct {
+        const char *text;
+        enum policy_usage usage;
+    } rules[] = {
+        {RULE("\"usage\": \"anthropic\""), POLICY_USAGE_ANTHROPIC},
+        {RULE("\"usage\": \"openai\""), POLICY_USAGE_OPENAI},
+        {RULE("\"usage\": \"auto\""), POLICY_USAGE_AUTO},
+        {RULE("\"path\": \"/\""), POLICY_USAGE_NONE},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(rules); i++) {
+        struct policy *policy = loaded(rules[i].text, true);
+        assert(policy_rule_usage(policy_rule_at(policy, 0)) == rules[i].usage);
+        policy_unref(policy);
+    }
 }
 
 static void test_client_certificate(void)
@@ -360,6 +380,7 @@ int main(void)
     test_refusals();
     test_a_rule_is_for_its_port_alone();
     test_plain_http_needs_a_rule_of_its_own();
+    test_usage_is_that_of_the_rule();
     test_client_certificate();
     test_basic_credentials();
     test_only_a_push_bound_to_refs_is_judged_by_its_body();

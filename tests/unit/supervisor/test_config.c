@@ -193,6 +193,27 @@ static void test_meta_of_the_first_schema_is_read(void)
     assert(meta.was_started && meta.settings.labels.len == 0 && !meta.settings.policy[0]);
 }
 
+static void test_what_was_used_is_kept(void)
+{
+    struct meta meta = {.name = "a",
+                        .agent = "b",
+                        .image = "c",
+                        .task_count = 4,
+                        .settings = SETTINGS_INIT,
+                        .usage = {7, 1, 2, 100, 50, 30, 20, "claude-x"},
+                        .task_usage = {.requests = 3, .output_tokens = 9}};
+    struct meta again;
+    struct err err = {0};
+    cleanup_buf struct buf text = BUF_INIT(4096);
+    meta.settings.budget_output_tokens = 1000;
+    meta.settings.budget_requests = 8;
+    assert(meta_encode(&meta, &text, &err) == 0);
+    assert(meta_parse("a", buf_text(&text), text.len, &again, &err) == 0);
+    assert(memcmp(&again.usage, &meta.usage, sizeof(meta.usage)) == 0);
+    assert(again.task_usage.output_tokens == 9 && again.task_count == 4);
+    assert(again.settings.budget_output_tokens == 1000 && again.settings.budget_requests == 8);
+}
+
 static void test_meta_of_a_newer_schema_is_refused(void)
 {
     static const char newer[] = "{\"schema\": 3, \"name\": \"a\"}";
@@ -249,6 +270,7 @@ int main(void)
     test_meta_comes_back(dir);
     test_settings_come_back_with_meta(dir);
     test_meta_of_the_first_schema_is_read();
+    test_what_was_used_is_kept();
     test_meta_of_a_newer_schema_is_refused();
     test_secrets_leave_the_environment(path, dir);
     static const char *const files[] = {"meta.json", "OPEN", "SHUT", "LINK"};
