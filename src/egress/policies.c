@@ -291,6 +291,33 @@ static int named_load_all(struct egress_policies *policies, struct err *err)
     return 0;
 }
 
+static void add_ports(const struct policy *policy, struct msg_ports *ports)
+{
+    struct policy_port found[POLICY_PORTS_MAX];
+    size_t count = policy ? policy_ports(policy, found) : 0;
+    for (size_t i = 0; i < count; i++) {
+        bool is_new = true;
+        for (uint32_t j = 0; j < ports->count; j++)
+            is_new = is_new && ports->ports[j] != found[i].port;
+        if (is_new && ports->count == MSG_PORTS)
+            log_warn("the policies of the folder name more than %d ports: %u is left out",
+                     MSG_PORTS, found[i].port);
+        else if (is_new)
+            ports->ports[ports->count++] = found[i].port;
+    }
+}
+
+/* Those of all policies in force: a sandbox may come under any of them. */
+static int tell_ports(struct egress_policies *policies, struct err *err)
+{
+    const struct egress *egress = policies->egress;
+    struct msg_ports ports = {0};
+    add_ports(egress->policy, &ports);
+    for (size_t i = 0; i < egress->named_count; i++)
+        add_ports(egress->named[i].policy, &ports);
+    return ipc_send(policies->sock, IPC_POLICY_PORTS, policies->load.id, &ports, NULL, 0, err);
+}
+
 /* Second parse, and into force: policy and secrets change together, between two requests. */
 static int load_finish(struct egress_policies *policies, struct err *err)
 {
@@ -313,6 +340,9 @@ static int load_finish(struct egress_policies *policies, struct err *err)
     load->secrets = (struct egress_secrets){0};
     log_info("the policy %s is in force: %zu rules, %u of them inactive", load->name,
              policy_rule_count(policy), answer.inactive);
+    result = tell_ports(policies, err);
+    if (result < 0)
+        return result;
     uint64_t id = load->id;
     load_free(load);
     policies->egress->policy_changed(policies->egress);

@@ -212,6 +212,22 @@ static bool process_tell_usage(struct egress *egress, const char *sandbox, int64
     return ipc_send(process->sock, IPC_USAGE, 0, &body, NULL, 0, NULL) == 0;
 }
 
+static int process_set_ports(const struct process *process, struct ipc_message *message,
+                             struct err *err)
+{
+    const struct msg_sandbox_ports *body = IPC_BODY(message, msg_sandbox_ports);
+    size_t index = process_find(process, IPC_TEXT(body->name));
+    int fds[MSG_PORTS];
+    if (body->ports.count > MSG_PORTS || body->ports.count != message->fd_count)
+        return err_set(err, EPROTO, "SANDBOX_PORTS with %zu descriptors", message->fd_count);
+    if (index == process->sandbox_count)
+        return 0;
+    for (size_t i = 0; i < body->ports.count; i++)
+        fds[i] = ipc_take_fd(message, i);
+    return egress_sandbox_set_ports(process->sandboxes[index], body->ports.ports, body->ports.count,
+                                    fds, err);
+}
+
 static void process_set_policy(const struct process *process, const struct ipc_message *message)
 {
     const struct msg_sandbox_attach *body = IPC_BODY(message, msg_sandbox_attach);
@@ -263,6 +279,8 @@ static int process_dispatch(struct process *process, struct ipc_message *message
                            ipc_take_fd(message, 0));
     else if (type == IPC_SANDBOX_ATTACH)
         return process_attach(process, message, err);
+    if (type == IPC_SANDBOX_PORTS)
+        return process_set_ports(process, message, err);
     if (type == IPC_SANDBOX_POLICY)
         process_set_policy(process, message);
     else if (type == IPC_SANDBOX_TASK)

@@ -13,4 +13,9 @@ int egress_sandbox_attach(struct egress *egress, const char *name, const char *b
                           const int listeners[EGRESS_LISTENERS], struct egress_sandbox **ret,
                           struct err *err);
 /* Ends its listeners and connections, and drops the reference that attach gave. */
+/* Listens on these ports too, and on no others any more but 80 and 443: a socket for each, taken. A
+ * connection there is served where the sandbox's policy is for that port, else reset. Negative: one
+ * cannot be watched. */
+int egress_sandbox_set_ports(struct egress_sandbox *sandbox, const uint16_t *ports, size_t count,
+                             const int *listeners, struct err *err);
 void egress_sandbox_detach(struct egress_sandbox *sandbox);

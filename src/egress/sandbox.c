@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "egress/dns.h"
 #include "egress/listener.h"
@@ -14,12 +16,13 @@
 
 enum { LISTENER_HTTP, LISTENER_HTTPS, LISTENER_DNS_TCP, LISTENER_DNS_UDP };
 
-/* One of the two listeners for requests. */
+/* A listener for requests. */
 struct sandbox_port {
     struct egress_sandbox *sandbox;
     struct egress_listener *listener;
-    bool is_tls;
+    uint16_t port;
 };
+#define OWN_PORTS 2 /* 80 and 443, which each sandbox has */
 
 struct egress_sandbox {
     size_t references;
@@ -29,7 +32,8 @@ struct egress_sandbox {
     char policy[MSG_NAME]; /* "": the main one */
     char repository[LIMIT_REPOSITORY_BYTES + 1];
     struct egress_meter meter;
-    struct sandbox_port ports[2];
+    struct sandbox_port ports[OWN_PORTS + MSG_PORTS];
+    size_t port_count;
     struct egress_dns *dns;
     bool is_detached;
     size_t buffer_bytes;
@@ -148,7 +152,7 @@ void egress_sandbox_add_conn(struct egress_sandbox *sandbox, struct egress_conn 
     sandbox->conns[sandbox->conn_count++] = conn;
     if (sandbox->conn_count < LIMIT_EGRESS_CONNECTIONS)
         return;
-    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++)
+    for (size_t i = 0; i < sandbox->port_count; i++)
         egress_listener_pause(sandbox->ports[i].listener);
 }
 
@@ -162,7 +166,7 @@ void egress_sandbox_remove_conn(struct egress_sandbox *sandbox, struct egress_co
     }
     if (sandbox->is_detached || sandbox->conn_count != LIMIT_EGRESS_CONNECTIONS - 1)
         return;
-    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++)
+    for (size_t i = 0; i < sandbox->port_count; i++)
         egress_listener_resume(sandbox->ports[i].listener);
 }
 
@@ -174,26 +178,74 @@ void egress_sandbox_each_conn(struct egress_sandbox *sandbox, void (*found)(stru
             found(sandbox->conns[i]);
 }
 
+/* What the sandbox's policy takes a port for. False: for nothing. */
+static bool port_kind(const struct sandbox_port *port, bool *ret_is_tls)
+{
+    struct policy_port ports[POLICY_PORTS_MAX];
+    const struct policy *policy = egress_policy_of(port->sandbox);
+    *ret_is_tls = port->port == POLICY_PORT_HTTPS;
+    if (*ret_is_tls || port->port == POLICY_PORT_HTTP)
+        return true;
+    size_t count = policy ? policy_ports(policy, ports) : 0;
+    for (size_t i = 0; i < count; i++) {
+        *ret_is_tls = ports[i].is_tls;
+        if (ports[i].port == port->port)
+            return true;
+    }
+    return false;
+}
+
 static void sandbox_accepted(void *ctx, int fd)
 {
     const struct sandbox_port *port = ctx;
-    egress_conn_start(port->sandbox->egress, port->sandbox, fd, port->is_tls ? 443 : 80,
-                      port->is_tls);
+    bool is_tls;
+    if (port_kind(port, &is_tls)) {
+        egress_conn_start(port->sandbox->egress, port->sandbox, fd, port->port, is_tls);
+        return;
+    }
+    struct linger reset = {.l_onoff = 1, .l_linger = 0}; /* as where nobody listens */
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
+    close(fd);
+}
+
+static int sandbox_listen_on(struct egress_sandbox *sandbox, uint16_t number, int fd,
+                             struct err *err)
+{
+    struct sandbox_port *port = &sandbox->ports[sandbox->port_count];
+    *port = (struct sandbox_port){.sandbox = sandbox, .port = number};
+    int result = egress_listener_start(sandbox->egress->loop, fd, sandbox_accepted, port,
+                                       &port->listener, err);
+    if (result < 0)
+        return result;
+    sandbox->port_count++;
+    if (sandbox->conn_count >= LIMIT_EGRESS_CONNECTIONS)
+        egress_listener_pause(port->listener);
+    return 0;
+}
+
+int egress_sandbox_set_ports(struct egress_sandbox *sandbox, const uint16_t *ports, size_t count,
+                             const int *listeners, struct err *err)
+{
+    int result = 0;
+    while (sandbox->port_count > OWN_PORTS)
+        egress_listener_close(sandbox->ports[--sandbox->port_count].listener);
+    for (size_t i = 0; i < count; i++) {
+        cleanup_fd int fd = listeners[i];
+        if (result == 0 && sandbox->port_count < ARRAY_LEN(sandbox->ports))
+            result = sandbox_listen_on(sandbox, ports[i], TAKE_FD(fd), err);
+    }
+    return result;
 }
 
 static int sandbox_listen(struct egress_sandbox *sandbox, int fds[EGRESS_LISTENERS],
                           struct err *err)
 {
     uv_loop_t *loop = sandbox->egress->loop;
-    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++) {
-        struct sandbox_port *port = &sandbox->ports[i];
-        port->sandbox = sandbox;
-        port->is_tls = i == LISTENER_HTTPS;
-        int result = egress_listener_start(loop, TAKE_FD(fds[i]), sandbox_accepted, port,
-                                           &port->listener, err);
-        if (result < 0)
-            return result;
-    }
+    int result = sandbox_listen_on(sandbox, POLICY_PORT_HTTP, TAKE_FD(fds[LISTENER_HTTP]), err);
+    if (result == 0)
+        result = sandbox_listen_on(sandbox, POLICY_PORT_HTTPS, TAKE_FD(fds[LISTENER_HTTPS]), err);
+    if (result < 0)
+        return result;
     return egress_dns_start(loop, TAKE_FD(fds[LISTENER_DNS_UDP]), TAKE_FD(fds[LISTENER_DNS_TCP]),
                             &sandbox->dns, err);
 }
@@ -227,7 +279,7 @@ int egress_sandbox_attach(struct egress *egress, const char *name, const char *b
 void egress_sandbox_detach(struct egress_sandbox *sandbox)
 {
     sandbox->is_detached = true;
-    for (size_t i = 0; i < ARRAY_LEN(sandbox->ports); i++)
+    for (size_t i = 0; i < sandbox->port_count; i++)
         egress_listener_close(sandbox->ports[i].listener);
     egress_dns_close(sandbox->dns);
     egress_conn_close_all(sandbox);

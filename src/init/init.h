@@ -103,6 +103,10 @@ struct init_log {
 bool log_pump(struct init_log *log);
 void log_close(struct init_log *log);
 
+/* --- ports.c */
+
+void ports_listen(const struct ipc_message *message); /* INIT_LISTEN */
+
 /* --- task.c */
 
 void task_start(struct ipc_message *message);

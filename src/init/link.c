@@ -20,7 +20,7 @@
 struct outgoing {
     enum ipc_type type;
     uint64_t id;
-    int fds[INIT_LISTENER_COUNT];
+    int fds[LIMIT_IPC_DESCRIPTORS];
     size_t fd_count;
     _Alignas(8) char body[BODY_MAX];
 };
@@ -58,7 +58,7 @@ static bool enqueue(enum ipc_type type, uint64_t id, const void *body, const int
                     size_t fd_count)
 {
     size_t size = ipc_type_size(type);
-    if (link_.count == QUEUE_MAX || size > BODY_MAX || fd_count > INIT_LISTENER_COUNT)
+    if (link_.count == QUEUE_MAX || size > BODY_MAX || fd_count > LIMIT_IPC_DESCRIPTORS)
         return false;
     struct outgoing *out = queue_at(link_.count);
     *out = (struct outgoing){.type = type, .id = id};
@@ -191,6 +191,9 @@ static void handle(struct ipc_message *message)
         break;
     case IPC_INIT_EXEC:
         exec_start(message);
+        break;
+    case IPC_INIT_LISTEN:
+        ports_listen(message);
         break;
     case IPC_INIT_STOP:
         loop_stop(IPC_BODY(message, msg_init_grace)->grace_ms);

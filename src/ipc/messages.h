@@ -182,6 +182,15 @@ struct msg_policy_state {
 struct msg_secret_get {
     char name[128]; /* ^[A-Za-z0-9_.-]+$, no leading dot */
 };
+#define MSG_PORTS 8 /* no more than descriptors in a message */
+struct msg_ports {
+    uint32_t count;
+    uint16_t ports[MSG_PORTS];
+};
+struct msg_sandbox_ports {
+    char name[MSG_NAME];
+    struct msg_ports ports;
+};
 struct msg_sandbox_attach {
     char name[MSG_NAME];
     char boot_id[MSG_BOOT_ID];

@@ -10,8 +10,7 @@
 #include "sandbox/child.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
-
-#define LISTEN_BACKLOG 4096
+#include "util/listen.h"
 
 struct answer {
     struct nlmsghdr header;
@@ -50,25 +49,6 @@ int child_configure_network(const struct network_requests *requests, struct err 
     return read_answers(sock, requests->count, err);
 }
 
-/* [::] takes IPv4 too (IPV6_V6ONLY off); a kernel without IPv6 has 0.0.0.0. */
-static int open_listener(bool has_ipv6, int type, in_port_t port, struct err *err)
-{
-    static const int off = 0;
-    struct sockaddr_in6 any6 = {.sin6_family = AF_INET6, .sin6_port = htons(port)};
-    struct sockaddr_in any4 = {.sin_family = AF_INET, .sin_port = htons(port)};
-    const struct sockaddr *address =
-        has_ipv6 ? (const struct sockaddr *)&any6 : (const struct sockaddr *)&any4;
-    socklen_t len = has_ipv6 ? sizeof(any6) : sizeof(any4);
-    cleanup_fd int sock = socket(address->sa_family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (sock < 0)
-        return err_errno(err, errno, "cannot make the listener of port %d", port);
-    if (has_ipv6 && setsockopt(sock, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off)) < 0)
-        return err_errno(err, errno, "cannot make the listener of port %d dual-stack", port);
-    if (bind(sock, address, len) < 0 || (type == SOCK_STREAM && listen(sock, LISTEN_BACKLOG) < 0))
-        return err_errno(err, errno, "cannot listen on port %d", port);
-    return TAKE_FD(sock);
-}
-
 int child_open_listeners(bool has_ipv6, int ret[INIT_LISTENER_COUNT], struct err *err)
 {
     static const struct {
@@ -77,7 +57,7 @@ int child_open_listeners(bool has_ipv6, int ret[INIT_LISTENER_COUNT], struct err
     } listeners[INIT_LISTENER_COUNT] = {
         {SOCK_STREAM, 80}, {SOCK_STREAM, 443}, {SOCK_STREAM, 53}, {SOCK_DGRAM, 53}};
     for (size_t i = 0; i < INIT_LISTENER_COUNT; i++) {
-        ret[i] = open_listener(has_ipv6, listeners[i].type, listeners[i].port, err);
+        ret[i] = listen_everywhere(has_ipv6, listeners[i].type, listeners[i].port, err);
         if (ret[i] < 0)
             return ret[i];
     }
@@ -94,6 +74,7 @@ int child_tune_network(int root_fd, struct err *err)
     } settings[] = {
         {"proc/sys/net/ipv4/tcp_tw_reuse", "1"},
         {"proc/sys/net/ipv4/ip_local_port_range", "16384 60999"},
+        {"proc/sys/net/ipv4/ip_unprivileged_port_start", "0"}, /* init's listeners (ports.c) */
     };
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {
         cleanup_fd int fd = openat(root_fd, settings[i].path, O_WRONLY | O_CLOEXEC);

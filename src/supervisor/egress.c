@@ -403,6 +403,8 @@ static void egress_on_message(void *ctx, struct ipc_message *message)
         metrics_add(&IPC_BODY(message, msg_rule_count)->counts);
     else if (message->header.type == IPC_AUDIT_FULL)
         audit_turn(supervisor);
+    else if (message->header.type == IPC_POLICY_PORTS)
+        ports_learn(supervisor, IPC_BODY(message, msg_ports));
     else if (message->header.type == IPC_POLICY_STATE)
         egress_note_named(supervisor, IPC_BODY(message, msg_policy_state));
     else
@@ -459,7 +461,18 @@ void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox)
     egress_name(sandbox, &body);
     channel_send(supervisor->egress.channel, IPC_SANDBOX_ATTACH, 0, &body, sandbox->listeners,
                  SANDBOX_LISTENERS);
+    egress_set_ports(supervisor, sandbox);
     egress_send_task(supervisor, sandbox, true);
+}
+
+void egress_set_ports(struct supervisor *supervisor, const struct sandbox *sandbox)
+{
+    if (!sandbox->asked_ports || !egress_loads.is_answered)
+        return;
+    struct msg_sandbox_ports body = {.ports = sandbox->ports};
+    IPC_SET_TEXT(body.name, sandbox->meta.name);
+    channel_send(supervisor->egress.channel, IPC_SANDBOX_PORTS, 0, &body, sandbox->port_fds,
+                 sandbox->ports.count);
 }
 
 void egress_tell_task(struct supervisor *supervisor, const struct sandbox *sandbox)

@@ -31,7 +31,11 @@ static void init_on_state(struct sandbox *sandbox, struct ipc_message *message)
         instance_fail(sandbox, "it sent no listeners");
         return;
     }
+    sandbox->init_version = message->header.version;
     bool was_starting = sandbox->state == SANDBOX_STARTING;
+    /* a former supervisor may have opened ports */
+    sandbox->asked_ports = sandbox->asked_ports || (was_starting && sandbox->is_adopted);
+    ports_ask(sandbox); /* before any program is started */
     if (was_starting && sandbox->is_adopted)
         sandbox->foreign_runs = body->execs;
     tasks_learn(sandbox, (enum task_state)body->task);
@@ -76,6 +80,9 @@ static void init_on_message(void *ctx, struct ipc_message *message)
         return;
     case IPC_INIT_EXEC_ENDED:
         runs_ended(sandbox, IPC_BODY(message, msg_init_ended));
+        return;
+    case IPC_INIT_LISTENING:
+        ports_take(sandbox, message);
         return;
     case IPC_STATUS:
         init_on_status(sandbox, IPC_BODY(message, msg_status));

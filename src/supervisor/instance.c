@@ -57,6 +57,7 @@ static void instance_close_events(struct sandbox *sandbox)
     for (size_t i = 0; sandbox->has_listeners && i < SANDBOX_LISTENERS; i++)
         close(sandbox->listeners[i]);
     sandbox->has_listeners = false;
+    ports_close(sandbox);
 }
 
 void instance_let_go(struct sandbox *sandbox)

@@ -80,7 +80,9 @@ struct supervisor {
     struct policy_report policy;
     struct msg_policy_state named[LIMIT_POLICY_FILES]; /* of the policy's folder */
     size_t named_count;
-    struct buf ca_pem; /* our CA's certificate, for sandboxes */
+    struct msg_ports ports; /* that the policies name beside 80 and 443 */
+    bool has_ports;         /* egress has told them */
+    struct buf ca_pem;      /* our CA's certificate, for sandboxes */
 
     struct sandbox *sandboxes; /* the table */
     size_t instance_count;     /* sandboxes that are not stopped */
@@ -175,6 +177,8 @@ void egress_tell_task(struct supervisor *supervisor, const struct sandbox *sandb
 /* Hands the listeners over; nothing when egress has no answer yet about its first policy, with
  * which it gets those of all. */
 void egress_attach(struct supervisor *supervisor, const struct sandbox *sandbox);
+/* Its listeners of other ports are these now. */
+void egress_set_ports(struct supervisor *supervisor, const struct sandbox *sandbox);
 void egress_detach(struct supervisor *supervisor, const struct sandbox *sandbox);
 /* The first start of this daemon, and ca.crt is being made. */
 bool egress_ca_is_coming(const struct supervisor *supervisor);

@@ -75,7 +75,11 @@ struct sandbox {
     bool is_adopted;        /* STARTING: it is a former supervisor's, and was asked for its state */
     bool has_listeners;
     int listeners[SANDBOX_LISTENERS];
-    char failure[MSG_TEXT]; /* why the start failed */
+    uint16_t init_version;   /* of init's messages */
+    bool asked_ports;        /* this init was told of other ports */
+    struct msg_ports ports;  /* those that it listens on */
+    int port_fds[MSG_PORTS]; /* for each */
+    char failure[MSG_TEXT];  /* why the start failed */
 
     bool is_silent; /* init left a request unanswered for LIMIT_ANSWER_MS, and said nothing since */
     struct run *runs;
@@ -90,6 +94,13 @@ struct sandbox {
     struct jail *base_jail; /* saves the clone's commit, or NULL */
     int64_t activity_ms;    /* monotonic: last request, exec or sign of a task */
 };
+
+/* ports.c: ports beside 80 and 443. Asks init for listeners of those that the policies name. */
+void ports_ask(struct sandbox *sandbox);
+void ports_take(struct sandbox *sandbox, struct ipc_message *message); /* INIT_LISTENING */
+void ports_close(struct sandbox *sandbox);
+/* The policies name these: every sandbox gets them. */
+void ports_learn(struct supervisor *supervisor, const struct msg_ports *ports);
 
 /* documents.c: the state as the API tells it. */
 const char *document_state_name(enum sandbox_state state);

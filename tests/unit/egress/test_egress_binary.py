@@ -137,6 +137,7 @@ class Supervisor:
         assert body.rstrip(b"\0") == b"TOKEN", body
         self.send("SECRET", struct.pack("=I", 0), [memfd(TOKEN.encode() + b"\n", seal=True)], ident)
         assert self.receive("POLICY_STATE")[1].startswith(b"p\0")
+        assert self.receive("POLICY_PORTS")[1] == bytes(20)
         ident, body = self.receive("POLICY_LOADED")
         ok, inactive, reason = struct.unpack("=iI2048s", body)
         assert (ident, ok, inactive) == (5, 1, 0), reason

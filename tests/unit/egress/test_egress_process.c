@@ -282,6 +282,8 @@ static struct msg_policy_loaded loaded(uint64_t id)
         assert(state_count < 4);
         states[state_count] = *IPC_BODY(&message, msg_policy_state);
     }
+    if (message.header.type == IPC_POLICY_PORTS)
+        expect(IPC_POLICY_LOADED, &message);
     assert(message.header.type == IPC_POLICY_LOADED);
     assert(message.header.id == id);
     return *IPC_BODY(&message, msg_policy_loaded);
