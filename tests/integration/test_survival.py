@@ -277,7 +277,16 @@ def test_nothing_is_left_after_stop_and_remove(daemon_sh):
         assert daemon_sh.post(f"{sandbox.path}/stop").status in (200, 204)
         sandbox.exec("/bin/true")
         assert sandbox.remove().status in (200, 204)
-    harness.wait_for(lambda: leftovers(daemon_sh) == before, 20, f"nothing left but {before}")
+    def as_before():
+        found.append(leftovers(daemon_sh))
+        mounts, groups, fds, folders, children = found[-1]
+        # a descriptor of the warm one's end may still have been counted
+        return (mounts, groups, folders, children) == before[:2] + before[3:] and fds <= before[2]
+    found = []
+    try:
+        harness.wait_for(as_before, 20)
+    except AssertionError as error:
+        raise AssertionError(f"{found[-1]} is left, not {before}") from error
     harness.wait_for(lambda: not os.listdir(daemon_sh.state / "trash"), 30, "empty trash")
 
 
