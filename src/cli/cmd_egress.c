@@ -31,7 +31,7 @@ static const char *text_of(const struct json *line, const char *key)
 
 static void print_heading(void)
 {
-    printf("%s%-20s %-6s %-4s %8s %8s  %-16s %-8s %s%s\n", cli_color(stdout, CLI_COLOR_BOLD),
+    printf("%s%-20s %-6s %-4s %8s %8s  %-14s %-6s %s%s\n", cli_color(stdout, CLI_COLOR_BOLD),
            "TIME (UTC)", "STATUS", "TASK", "BYTES", "MS", "RULE", "METHOD", "TARGET",
            cli_color(stdout, CLI_COLOR_NONE));
 }
@@ -55,8 +55,8 @@ static void print_line(const struct json *line)
     cli_write_cell(stdout, clock, 10);
     printf("%-6lld %-4s %8s %8lld  ", (long long)json_integer(json_get(line, "status")), task, size,
            (long long)json_integer(json_get(line, "duration_ms")));
-    cli_write_cell(stdout, text_of(line, "rule"), 17);
-    cli_write_cell(stdout, text_of(line, "method"), 9);
+    cli_write_cell(stdout, text_of(line, "rule"), 15);
+    cli_write_cell(stdout, text_of(line, "method"), 7);
     if (buf_appendf(&target, "%s%s", text_of(line, "host"), text_of(line, "path")) == 0)
         cli_write_cell(stdout, buf_text(&target), 0);
     if (reason[0] && strcmp(reason, "-") != 0) {

@@ -45,7 +45,7 @@ VERBS = {
     "exec": (["exec", "a", "true"], [("POST", "/sandboxes/a/exec", 200,
                                       {"exitCode": 0, "stdout": "o", "stderr": "e"})],
              {"exitCode": 0, "stdout": "o", "stderr": "e"}),
-    "egress": (["egress", "a"], [("GET", "/sandboxes/a/egress", 200, '[{"host":"h.test"}]')], [{"host": "h.test"}]),
+    "egress": (["egress", "a"], [("GET", "/sandboxes/a/egress?limit=100", 200, '[{"host":"h","path":"/"}]')], [{"host": "h", "path": "/"}]),
     "ls": (["ls"], [("GET", "/sandboxes", 200, "[]")], []),
     "stop": (["stop", "a"], [("POST", "/sandboxes/a/stop", 204, "")], {}),
     "rm": (["rm", "a", "b"], [("POST", "/sandboxes/a/stop?wait=0", 204, ""),
