@@ -276,10 +276,9 @@ const struct cli_verb cli_verbs[] = {
     {.name = "policy explain",
      .arguments = "FILE METHOD URL",
      .summary = "tell what a policy makes of a request, and why",
-     .details =
-         "Nothing is sent. Tells the rule that decides, where the request would go and\n"
-         "which headers are changed (of secrets the names), or why not and which rules\n"
-         "come near. A request that is refused is exit status 1.",
+     .details = "Nothing is sent. Tells the rule that decides, where the request would go and\n"
+                "which headers are changed (of secrets the names), or why not and which rules\n"
+                "come near. A request that is refused is exit status 1.",
      .min_args = 3,
      .max_args = 3,
      .options = HAS(CONFIG) | HAS(VAR) | HAS(HEADER) | HAS(CLONED),

@@ -63,7 +63,8 @@ static int h1_tunnel(struct call *call, const char *reason, const struct http_fi
     conn->body_ended = false;
     http1_body_init(&conn->body, EGRESS_BODY_LENGTH, UINT64_MAX);
     conn_ask_turn(conn);
-    if (append_status_line(conn_out(conn), 101, reason) || append_fields(&conn->out, fields, count) ||
+    if (append_status_line(conn_out(conn), 101, reason) ||
+        append_fields(&conn->out, fields, count) ||
         buf_append_string(&conn->out, "connection: Upgrade\r\nupgrade: websocket\r\n\r\n"))
         return -EMSGSIZE;
     return 0;
