@@ -17,14 +17,15 @@
 struct sample {
     const char *what;
     enum policy_usage shape;
-    const char *type, *body;
     enum usage_result result;
+    const char *type, *body;
     struct usage_tokens tokens;
 };
 
 static const struct sample samples[] = {
     {"messages",
      POLICY_USAGE_ANTHROPIC,
+     USAGE_FOUND,
      JSON,
      "{\"id\":\"msg_1\",\"type\":\"message\",\"role\":\"assistant\",\"model\":\"claude-sonnet-5\","
      "\"content\":[{\"type\":\"text\",\"text\":\"\\\"usage\\\":{\\\"output_tokens\\\":9999} "
@@ -35,10 +36,10 @@ static const struct sample samples[] = {
      "300,"
      "\"cache_read_input_tokens\":4000,\"cache_creation\":{\"ephemeral_5m_input_tokens\":300},"
      "\"output_tokens\":50,\"service_tier\":\"standard\"}}",
-     USAGE_FOUND,
      {12, 50, 4000, 300, "claude-sonnet-5"}},
     {"messages, streamed",
      POLICY_USAGE_AUTO,
+     USAGE_FOUND,
      EVENTS,
      "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"m\",\"model\":"
      "\"claude-opus-5\",\"content\":[],\"usage\":{\"input_tokens\":25,\"cache_read_input_tokens\":"
@@ -52,80 +53,79 @@ static const struct sample samples[] = {
      "message_delta\ndata:{\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"end_turn\"},"
      "\"usage\":{\"output_tokens\":15}}\n\nevent: message_stop\ndata: "
      "{\"type\":\"message_stop\"}\n\n",
-     USAGE_FOUND,
      {25, 15, 10, 2, "claude-opus-5"}},
     {"chat completions",
      POLICY_USAGE_OPENAI,
+     USAGE_FOUND,
      JSON,
      "{\"id\":\"c\",\"object\":\"chat.completion\",\"model\":\"gpt-5\",\"choices\":[{\"index\":0,"
      "\"message\":{\"role\":\"assistant\",\"content\":\"hi\"}}],\"usage\":{\"prompt_tokens\":19,"
      "\"completion_tokens\":10,\"total_tokens\":29,\"prompt_tokens_details\":{\"cached_tokens\":9,"
      "\"audio_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":4}}}\n",
-     USAGE_FOUND,
      {10, 10, 9, 0, "gpt-5"}},
     {"chat completions, streamed",
      POLICY_USAGE_OPENAI,
+     USAGE_FOUND,
      EVENTS,
      "data: {\"model\":\"gpt-5\",\"choices\":[{\"delta\":{\"content\":\"h\"}}],\"usage\":null}\n\n"
      "data: "
      "{\"model\":\"gpt-5\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":"
      "7}}\n\ndata: [DONE]\n\n",
-     USAGE_FOUND,
      {5, 7, 0, 0, "gpt-5"}},
     {"responses",
      POLICY_USAGE_AUTO,
+     USAGE_FOUND,
      JSON,
      "{\"id\":\"r\",\"object\":\"response\",\"model\":\"gpt-5.1\",\"output\":[],\"usage\":{"
      "\"input_tokens\":36,\"input_tokens_details\":{\"cached_tokens\":30},\"output_tokens\":87,"
      "\"output_tokens_details\":{\"reasoning_tokens\":0},\"total_tokens\":123}}",
-     USAGE_FOUND,
      {6, 87, 30, 0, "gpt-5.1"}},
     {"responses, streamed",
      POLICY_USAGE_OPENAI,
+     USAGE_FOUND,
      EVENTS,
      "event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"model\":\"o9\","
      "\"usage\":null}}\n\nevent: response.completed\ndata: {\"type\":\"response.completed\","
      "\"response\":{\"id\":\"r\",\"model\":\"o9\",\"usage\":{\"input_tokens\":8,"
      "\"input_tokens_details\":{\"cached_tokens\":0},\"output_tokens\":11}}}\n\n",
-     USAGE_FOUND,
      {8, 11, 0, 0, "o9"}},
     {"an error",
      POLICY_USAGE_AUTO,
+     USAGE_NOTHING,
      JSON,
      "{\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"busy\"}}",
-     USAGE_NOTHING,
      {0}},
     {"a count of tokens",
      POLICY_USAGE_ANTHROPIC,
+     USAGE_NOTHING,
      JSON,
      "{\"input_tokens\":2095}",
-     USAGE_NOTHING,
      {0}},
     {"the other shape",
      POLICY_USAGE_ANTHROPIC,
+     USAGE_NOTHING,
      JSON,
      "{\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}",
-     USAGE_NOTHING,
      {0}},
-    {"no JSON", POLICY_USAGE_AUTO, JSON, "<html>", USAGE_BROKEN, {0}},
+    {"no JSON", POLICY_USAGE_AUTO, USAGE_BROKEN, JSON, "<html>", {0}},
     {"numbers that are none",
      POLICY_USAGE_AUTO,
+     USAGE_NOTHING,
      JSON,
      "{\"model\":\"a b\",\"usage\":{\"input_tokens\":-1,\"output_tokens\":1e9,"
      "\"cache_read_input_tokens\":12345678901234567890,\"cache_creation_input_tokens\":1.5}}",
-     USAGE_NOTHING,
      {0}},
     {"more than one document",
      POLICY_USAGE_AUTO,
+     USAGE_BROKEN,
      JSON,
      "{} {\"usage\":{\"output_tokens\":1}}",
-     USAGE_BROKEN,
      {0}},
     {"broken behind the numbers",
      POLICY_USAGE_AUTO,
+     USAGE_BROKEN,
      JSON,
      "{\"usage\":{\"output_tokens\":3}]",
-     USAGE_BROKEN,
      {0, 3, 0, 0, ""}},
 };
 
@@ -259,7 +259,7 @@ static void test_depth_and_length_are_no_matter(void)
 {
     static char deep[CODED_MAX];
     struct usage_tokens tokens;
-    struct sample sample = {"", POLICY_USAGE_AUTO, JSON, deep, USAGE_BROKEN, {0}};
+    struct sample sample = {"", POLICY_USAGE_AUTO, USAGE_BROKEN, JSON, deep, {0}};
     memset(deep, '[', 1000);
     assert(read_cut(&sample, "", deep, 1000, 500, &tokens) == USAGE_BROKEN);
     size_t at = (size_t)snprintf(deep, sizeof(deep), "{\"text\":\"");
