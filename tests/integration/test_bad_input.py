@@ -55,12 +55,6 @@ def test_a_wrong_configuration_is_refused_with_its_place(own_daemon, config, tex
     log = start_refused(daemon)
     assert text in log and f"{daemon.folder}/config.json:" in log, log
     assert not daemon.state.exists()
-    assert "policy-prefixes" not in found
-    path.write_text(json.dumps({**daemon.config, "policy_prefixes": {"a": "test", "ci-": "nowhere"}}))
-    result = harness.run(harness.BIN / "paddock", "doctor", "--json", "--config", path, check=False)
-    found = {f["name"]: f for f in json.loads(result.stdout)["findings"]}["policy-prefixes"]
-    assert result.returncode == 1 and found["level"] == "fail", found
-    assert "policy_prefixes.ci-" in found["text"] and "nowhere.json cannot be read" in found["text"]
 
 
 def test_a_configuration_that_is_no_json_is_refused_with_its_place(folder):
@@ -230,6 +224,12 @@ def test_doctor_before_the_first_start_finds_nothing_wrong_with_the_state(folder
     assert found["idmapped-mounts"]["level"] == "ok" and found["agent"]["level"] == "ok"
     assert found["image"]["cure"] == "paddock image build claude"
     assert not daemon.state.exists()
+    assert "policy-prefixes" not in found
+    path.write_text(json.dumps({**daemon.config, "policy_prefixes": {"a": "test", "ci-": "nowhere"}}))
+    result = harness.run(harness.BIN / "paddock", "doctor", "--json", "--config", path, check=False)
+    found = {f["name"]: f for f in json.loads(result.stdout)["findings"]}["policy-prefixes"]
+    assert result.returncode == 1 and found["level"] == "fail", found
+    assert "policy_prefixes.ci-" in found["text"] and "nowhere.json cannot be read" in found["text"]
 
 
 # ----------------------------------------------------------------------------- a full disk
