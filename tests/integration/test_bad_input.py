@@ -225,7 +225,7 @@ def test_doctor_before_the_first_start_finds_nothing_wrong_with_the_state(folder
     assert found["image"]["cure"] == "paddock image build claude"
     assert not daemon.state.exists()
     assert "policy-prefixes" not in found
-    path.write_text(json.dumps({**daemon.config, "policy_prefixes": {"a": "test", "ci-": "nowhere"}}))
+    path.write_text(json.dumps({**daemon.config, "policy_prefixes": {"a": "strict", "ci-": "nowhere"}}))
     result = harness.run(harness.BIN / "paddock", "doctor", "--json", "--config", path, check=False)
     found = {f["name"]: f for f in json.loads(result.stdout)["findings"]}["policy-prefixes"]
     assert result.returncode == 1 and found["level"] == "fail", found
