@@ -408,6 +408,7 @@ static void update_poll(struct egress_conn *conn)
     if (uv_poll_start(&conn->poll, events, on_poll))
         conn_close(conn);
 }
+
 static int conn_open_tls(struct egress_conn *conn)
 {
     conn->ssl = SSL_new(egress_ca_server_context(conn->egress->ca));

@@ -14,10 +14,8 @@ struct egress_counts {
     uv_timer_t timer;
     bool (*tell)(void *ctx, const struct rule_counts *counts);
     void *ctx;
-    size_t count;
+    struct rule_table table;
     bool is_untold[LIMIT_RULE_COUNTS];
-    struct rule_counts
-        rules[LIMIT_RULE_COUNTS]; /* the first: of no rule, and of what has no room */
 };
 
 int egress_counts_open(uv_loop_t *loop, bool (*tell)(void *ctx, const struct rule_counts *counts),
@@ -28,7 +26,7 @@ int egress_counts_open(uv_loop_t *loop, bool (*tell)(void *ctx, const struct rul
         return err_errno(err, ENOMEM, "cannot count requests");
     counts->tell = tell;
     counts->ctx = ctx;
-    counts->count = 1;
+    counts->table.count = 1;
     uv_timer_init(loop, &counts->timer);
     counts->timer.data = counts;
     *ret = counts;
@@ -38,8 +36,8 @@ int egress_counts_open(uv_loop_t *loop, bool (*tell)(void *ctx, const struct rul
 static void on_time(uv_timer_t *timer)
 {
     struct egress_counts *counts = timer->data;
-    for (size_t i = 0; i < counts->count; i++) {
-        struct rule_counts *rule = &counts->rules[i];
+    for (size_t i = 0; i < counts->table.count; i++) {
+        struct rule_counts *rule = &counts->table.rules[i];
         struct rule_counts none = {0};
         if (!counts->is_untold[i])
             continue;
@@ -53,19 +51,6 @@ static void on_time(uv_timer_t *timer)
     }
 }
 
-static size_t find_rule(struct egress_counts *counts, const char *name)
-{
-    size_t i = 0;
-    while (i < counts->count && strcmp(counts->rules[i].rule, name) != 0)
-        i++;
-    if (i < counts->count)
-        return i;
-    if (counts->count == LIMIT_RULE_COUNTS)
-        return 0;
-    snprintf(counts->rules[i].rule, sizeof(counts->rules[i].rule), "%s", name);
-    return counts->count++;
-}
-
 void egress_counts_add(struct egress_counts *counts, const char *rule, const char *decision,
                        const struct rule_counts *one)
 {
@@ -74,15 +59,11 @@ void egress_counts_add(struct egress_counts *counts, const char *rule, const cha
 #undef WORD
     if (!counts)
         return;
-    size_t index = find_rule(counts, rule);
-    struct rule_counts *to = &counts->rules[index];
+    struct rule_counts more = *one;
+    snprintf(more.rule, sizeof(more.rule), "%s", rule);
     for (size_t i = 0; i < ARRAY_LEN(words); i++)
-        to->decisions[i] += strcmp(words[i], decision) == 0;
-    for (size_t i = 0; i < COUNT_FAILURE_COUNT; i++)
-        to->failures[i] += one->failures[i];
-    to->bytes_out += one->bytes_out;
-    to->bytes_in += one->bytes_in;
-    model_usage_add(&to->usage, &one->usage);
+        more.decisions[i] = strcmp(words[i], decision) == 0;
+    size_t index = rule_table_add(&counts->table, &more);
     counts->is_untold[index] = true;
     if (!uv_is_active((uv_handle_t *)&counts->timer))
         uv_timer_start(&counts->timer, on_time, TELL_MS, 0);

@@ -273,15 +273,15 @@ static int process_dispatch(struct process *process, struct ipc_message *message
         return egress_policies_on_secret(process->policies, message, err);
     if (type == IPC_AUDIT_FILE)
         return process_turn_audit(process, message, err);
+    if (type == IPC_SANDBOX_ATTACH)
+        return process_attach(process, message, err);
+    if (type == IPC_SANDBOX_PORTS)
+        return process_set_ports(process, message, err);
     if (type == IPC_AUDIT_WATCH)
         egress_audit_watch(process->egress.audit,
                            IPC_TEXT(IPC_BODY(message, msg_sandbox_name)->name),
                            ipc_take_fd(message, 0));
-    else if (type == IPC_SANDBOX_ATTACH)
-        return process_attach(process, message, err);
-    if (type == IPC_SANDBOX_PORTS)
-        return process_set_ports(process, message, err);
-    if (type == IPC_SANDBOX_POLICY)
+    else if (type == IPC_SANDBOX_POLICY)
         process_set_policy(process, message);
     else if (type == IPC_SANDBOX_TASK)
         process_set_task(process, message);

@@ -15,7 +15,8 @@ static bool is_header_text(const char *text, size_t len)
 
 #define SECRET_INIT __attribute__((cleanup(secret_free))) = {0}
 
-/* RFC 4648, section 4: with padding. */
+/* RFC 4648, section 4: with padding. The command line has the policy without libcrypto, and every
+ * copy of a secret is to be wiped. */
 static int append_base64(struct secret *value, const char *text, size_t len)
 {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";

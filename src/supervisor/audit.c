@@ -18,8 +18,7 @@
 
 #define AUDIT_FILE "audit.jsonl"
 
-/* "audit.jsonl" or "audit.jsonl.3". */
-static const char *audit_name(int64_t index, char ret[32])
+const char *audit_name(int64_t index, char ret[32])
 {
     if (index)
         snprintf(ret, 32, AUDIT_FILE ".%d", (int)index);

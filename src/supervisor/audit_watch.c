@@ -89,11 +89,11 @@ static int audit_follow(const struct supervisor *supervisor, const char *name, s
 static size_t audit_open_files(const struct supervisor *supervisor, int ret[AUDIT_FILES])
 {
     size_t count = 0;
-    char name[32] = "audit.jsonl";
-    for (int i = 1; count < AUDIT_FILES && i <= supervisor->config->audit_keep + 1; i++) {
-        ret[count] = openat(supervisor->state_fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    char name[32];
+    for (int64_t i = 0; count < AUDIT_FILES && i <= supervisor->config->audit_keep; i++) {
+        ret[count] =
+            openat(supervisor->state_fd, audit_name(i, name), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
         count += ret[count] >= 0;
-        snprintf(name, sizeof(name), "audit.jsonl.%d", i);
     }
     return count;
 }

@@ -42,38 +42,14 @@ static uint64_t metrics_running_tasks(const struct supervisor *supervisor)
 
 /* ------------------------------------------------------------------------------- rules */
 
-/* A sum of the requests of a rule. */
-static struct {
-    struct rule_counts
-        rules[LIMIT_RULE_COUNTS]; /* the first: of no rule, and of what has no room */
-    size_t count;
-} metrics = {.count = 1};
-
-static struct rule_counts *metrics_find(const char *rule)
-{
-    size_t i = 0;
-    while (i < metrics.count && strcmp(metrics.rules[i].rule, rule) != 0)
-        i++;
-    if (i < metrics.count)
-        return &metrics.rules[i];
-    if (metrics.count == LIMIT_RULE_COUNTS)
-        return &metrics.rules[0];
-    snprintf(metrics.rules[i].rule, sizeof(metrics.rules[i].rule), "%s", rule);
-    return &metrics.rules[metrics.count++];
-}
+static struct rule_table metrics = {.count = 1};
 
 void metrics_add(const struct rule_counts *more)
 {
-    struct model_usage usage = more->usage;
-    struct rule_counts *to = metrics_find(IPC_TEXT(more->rule));
-    for (size_t i = 0; i < COUNT_DECISION_COUNT; i++)
-        to->decisions[i] += more->decisions[i];
-    for (size_t i = 0; i < COUNT_FAILURE_COUNT; i++)
-        to->failures[i] += more->failures[i];
-    to->bytes_out += more->bytes_out;
-    to->bytes_in += more->bytes_in;
-    usage.model[0] = '\0';
-    model_usage_add(&to->usage, &usage);
+    struct rule_counts one = *more;
+    one.rule[sizeof(one.rule) - 1] = '\0';
+    one.usage.model[0] = '\0';
+    rule_table_add(&metrics, &one);
 }
 
 /* A label's value: a rule's name is printable ASCII. */

@@ -148,6 +148,8 @@ void agents_list(const struct supervisor *supervisor, struct agents *ret);
 void agents_write(struct json_writer *writer, struct supervisor *supervisor);
 
 /* audit.c: a descriptor that appends to STATE/audit.jsonl, or a negative errno. */
+/* The name in STATE of the present file (0), or of a former one: "audit.jsonl.3". Returns `ret`. */
+const char *audit_name(int64_t index, char ret[32]);
 int audit_open(const struct supervisor *supervisor, struct err *err);
 /* Gives it to egress, with the size at which it is full. */
 void audit_tell(struct supervisor *supervisor, int fd);

@@ -4,6 +4,8 @@
 
 #include <stdint.h>
 
+#include <stddef.h>
+
 #include "task/usage.h"
 #include "util/limits.h"
 
@@ -38,3 +40,12 @@ struct rule_counts {
     uint64_t bytes_out, bytes_in;
     struct model_usage usage;
 };
+
+/* By rule. The first is that of no rule, and of what has no room: count starts with 1. */
+struct rule_table {
+    size_t count;
+    struct rule_counts rules[LIMIT_RULE_COUNTS];
+};
+
+/* The sum of the rule that `more` names, with it added: its index. */
+size_t rule_table_add(struct rule_table *table, const struct rule_counts *more);

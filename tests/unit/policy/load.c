@@ -97,14 +97,26 @@ struct policy *loaded(const char *text, bool is_configured)
     return policy;
 }
 
-struct policy_verdict judge(const struct policy *policy, const char *method, const char *host,
-                            const char *target)
+const char *refused(const char *text, const char *says)
+{
+    static struct err err;
+    struct policy *policy = NULL;
+    err = (struct err){0};
+    int result = load(text, true, &policy, &err);
+    if (result == 0 || !strstr(err.message, says))
+        fprintf(stderr, "%s\n  says %s\n", text, err.message);
+    assert(result == -EINVAL && !policy && strstr(err.message, says));
+    return err.message;
+}
+
+struct policy_verdict judge_request(const struct policy *policy, struct policy_request request,
+                                    const char *host, size_t len, const char *target)
 {
     cleanup_buf struct buf path = BUF_INIT(1000);
     cleanup_buf struct buf query = BUF_INIT(1000);
     char canonical[POLICY_HOST_MAX];
-    struct policy_request request = {.method = method, .is_tls = true};
-    assert(policy_canonical_host(host, strlen(host), 443, canonical, &request.port, NULL) == 0);
+    uint16_t port = request.is_tls ? POLICY_PORT_HTTPS : POLICY_PORT_HTTP;
+    assert(policy_canonical_host(host, len, port, canonical, &request.port, NULL) == 0);
     assert(policy_canonical_target(target, strlen(target), &path, &query, NULL) == 0);
     request.host = canonical;
     request.path = buf_text(&path);
@@ -112,4 +124,11 @@ struct policy_verdict judge(const struct policy *policy, const char *method, con
     struct policy_verdict verdict;
     policy_decide(policy, &request, &verdict);
     return verdict;
+}
+
+struct policy_verdict judge(const struct policy *policy, const char *method, const char *host,
+                            const char *target)
+{
+    struct policy_request request = {.method = method, .is_tls = true};
+    return judge_request(policy, request, host, strlen(host), target);
 }

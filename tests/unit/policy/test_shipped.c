@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "load.h"
 #include "policy/policy.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -127,24 +128,14 @@ static const struct shipped_case cases[] = {
     {"mirror", "GET", "http://archive.example.org/other", NULL},
 };
 
-static struct policy_verdict judge(const struct policy *policy, const struct shipped_case *test)
+static struct policy_verdict judge_case(const struct policy *policy,
+                                        const struct shipped_case *test)
 {
     struct policy_request request = {.method = test->method, .cloned = "acme/notes"};
-    cleanup_buf struct buf path = BUF_INIT(1000);
-    cleanup_buf struct buf query = BUF_INIT(1000);
-    char host[POLICY_HOST_MAX];
     request.is_tls = strncmp(test->url, "https:", 6) == 0;
-    const char *start = test->url + strlen(request.is_tls ? "https://" : "http://");
-    size_t len = strcspn(start, "/");
-    assert(policy_canonical_host(start, len, request.is_tls ? 443 : 80, host, &request.port,
-                                 NULL) == 0);
-    assert(policy_canonical_target(start + len, strlen(start + len), &path, &query, NULL) == 0);
-    request.host = host;
-    request.path = buf_text(&path);
-    request.query = buf_text(&query);
-    struct policy_verdict verdict;
-    policy_decide(policy, &request, &verdict);
-    return verdict;
+    const char *host = test->url + strlen(request.is_tls ? "https://" : "http://");
+    size_t len = strcspn(host, "/");
+    return judge_request(policy, request, host, len, host + len);
 }
 
 static void test_each_does_what_it_says(void)
@@ -152,7 +143,7 @@ static void test_each_does_what_it_says(void)
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         const struct shipped_case *test = &cases[i];
         struct policy *policy = read_policy(test->policy, variable);
-        struct policy_verdict verdict = judge(policy, test);
+        struct policy_verdict verdict = judge_case(policy, test);
         bool is_allowed = verdict.decision == POLICY_ALLOWED;
         const char *rule = is_allowed ? policy_rule_name(verdict.rule) : "";
         if (strcmp(rule, test->rule ? test->rule : "") != 0)
@@ -189,7 +180,7 @@ static void test_without_variables_nothing_more_is_open(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
         struct policy *policy = read_policy(cases[i].policy, no_variable);
-        struct policy_verdict verdict = judge(policy, &cases[i]);
+        struct policy_verdict verdict = judge_case(policy, &cases[i]);
         assert(verdict.decision != POLICY_ALLOWED || cases[i].rule);
         policy_unref(policy);
     }

@@ -10,6 +10,7 @@
 #include "supervisor/supervisor.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/tree.h"
 
 #define FULL 16
 
@@ -31,12 +32,20 @@ static bool has(const char *name, const char *text)
     return strcmp(buf_text(&found), text) == 0;
 }
 
+static char folder[] = "/tmp/paddock-test-audit-XXXXXX";
+
+static void leave(void)
+{
+    assert(tree_clear(supervisor.state_fd, NULL) == 0 && rmdir(folder) == 0);
+    close(supervisor.state_fd);
+}
+
 static void fresh(int64_t keep)
 {
-    char folder[] = "/tmp/paddock-audit-XXXXXX";
-    assert(mkdtemp(folder));
     if (supervisor.state_fd > 0)
-        close(supervisor.state_fd);
+        leave();
+    memset(strrchr(folder, '-') + 1, 'X', 6);
+    assert(mkdtemp(folder));
     supervisor.state_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert(supervisor.state_fd >= 0);
     config.audit_keep = keep;
@@ -106,5 +115,6 @@ int main(void)
     test_what_is_not_full_is_not_turned();
     test_a_turn_that_was_broken_off_loses_nothing();
     test_a_torn_line_is_ended();
+    leave();
     return 0;
 }
