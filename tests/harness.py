@@ -261,7 +261,7 @@ class Daemon:
     def stop(self):
         """SIGTERM; instances go on, as in an upgrade. Api and egress end by themselves."""
         if self.process and self.process.poll() is None:
-            helpers = [self.pid_of(name) for name in ("paddock-api", "paddock-egress")]
+            helpers = [self.find(name) for name in ("paddock-api", "paddock-egress")]
             self.process.send_signal(signal.SIGTERM)
             self.process.wait(patient(30))
             for pid in filter(None, helpers):
@@ -283,7 +283,12 @@ class Daemon:
         self.process = None
 
     def pid_of(self, program):
-        """The pid of a child of the daemon by its program's name."""
+        """The pid of a child of the daemon by its program's name: a child that is being started has
+        that of the daemon for a moment, so it is waited for."""
+        return wait_for(lambda: self.find(program), 30, program)
+
+    def find(self, program):
+        """As pid_of, or None when there is none just now."""
         for pid in children_of(self.process.pid):
             with contextlib.suppress(FileNotFoundError):
                 if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == program:
