@@ -35,6 +35,7 @@ struct egress_ca {
     EVP_PKEY *key;
     X509 *cert;
     EVP_PKEY *leaf_key;
+    X509 *blank;            /* of cert_begin, for the next leaf; NULL: none is ready */
     STACK_OF(X509) * chain; /* the intermediate alone: clients have the root */
     struct leaf_bucket buckets[LEAF_BUCKETS];
     struct leaf_order order; /* most recently used first */
@@ -79,21 +80,34 @@ static struct leaf *leaf_find(struct egress_ca *ca, const char *host, time_t now
     return leaf;
 }
 
+static struct cert_request leaf_request(const struct egress_ca *ca, const char *host, time_t now)
+{
+    return (struct cert_request){.kind = CERT_LEAF,
+                                 .key = ca->leaf_key,
+                                 .name = host,
+                                 .issuer = ca->cert,
+                                 .issuer_key = ca->key,
+                                 .now = now};
+}
+
+void egress_ca_prepare(struct egress_ca *ca)
+{
+    struct cert_request request = leaf_request(ca, NULL, 0);
+    if (!ca->blank)
+        cert_begin(&request, &ca->blank, NULL);
+}
+
 static struct leaf *leaf_make(struct egress_ca *ca, const char *host, time_t now)
 {
+    egress_ca_prepare(ca);
+    struct cert_request request = leaf_request(ca, host, now);
+    cleanup_x509 X509 *cert = TAKE_PTR(ca->blank);
     struct leaf *leaf = calloc(1, sizeof(*leaf));
-    if (!leaf)
-        return NULL;
-    struct cert_request request = {.kind = CERT_LEAF,
-                                   .key = ca->leaf_key,
-                                   .name = host,
-                                   .issuer = ca->cert,
-                                   .issuer_key = ca->key,
-                                   .now = now};
-    if (cert_sign(&request, &leaf->cert, NULL) < 0) {
+    if (!leaf || !cert || cert_finish(cert, &request, NULL) < 0) {
         free(leaf);
         return NULL;
     }
+    leaf->cert = TAKE_PTR(cert);
     snprintf(leaf->host, sizeof(leaf->host), "%s", host);
     leaf->renew_at = now + (cert_end(leaf->cert) - now) / 2;
     if (ca->leaf_count >= LIMIT_CA_LEAVES)
@@ -179,6 +193,7 @@ static int ca_make_context(struct egress_ca *ca, struct err *err)
     SSL_CTX_set_options(ca->context,
                         SSL_OP_NO_TICKET | SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
     SSL_CTX_set_num_tickets(ca->context, 0);
+    SSL_CTX_set_read_ahead(ca->context, 1); /* a record's header and body by one read(2) */
     SSL_CTX_set_session_cache_mode(ca->context, SSL_SESS_CACHE_OFF);
     SSL_CTX_set_mode(ca->context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE |
                                       SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
@@ -241,6 +256,7 @@ void egress_ca_free(struct egress_ca *ca)
     SSL_CTX_free(ca->context);
     sk_X509_pop_free(ca->chain, X509_free);
     EVP_PKEY_free(ca->leaf_key);
+    X509_free(ca->blank);
     X509_free(ca->cert);
     EVP_PKEY_free(ca->key);
     free(ca);

@@ -28,6 +28,10 @@ void egress_ca_free(struct egress_ca *ca);
  * the handshake (canonical host; a bad name gets a fatal alert; no SNI too). The CA's; shared. */
 SSL_CTX *egress_ca_server_context(struct egress_ca *ca);
 
+/* Makes what the next leaf needs before its name is known. To be called where nobody waits: while
+ * the client reads what the server said. A failure is met again, and told, at the next leaf. */
+void egress_ca_prepare(struct egress_ca *ca);
+
 /* After the handshake: the canonical SNI host, or NULL. */
 const char *egress_ca_sni(const SSL *ssl);
 

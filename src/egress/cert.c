@@ -154,20 +154,38 @@ static bool cert_add_extensions(X509 *cert, X509 *issuer, enum cert_kind kind)
     return true;
 }
 
-int cert_sign(const struct cert_request *request, X509 **ret, struct err *err)
+int cert_begin(const struct cert_request *request, X509 **ret, struct err *err)
 {
     cleanup_x509 X509 *cert = X509_new();
-    X509 *issuer = request->issuer ? request->issuer : cert;
-    if (!cert || !X509_set_version(cert, X509_VERSION_3) || !cert_set_serial(cert) ||
-        !cert_set_subject(cert, request) ||
-        !X509_set_issuer_name(cert, X509_get_subject_name(issuer)) ||
-        !cert_set_times(cert, request) || !X509_set_pubkey(cert, request->key))
+    if (!cert || !X509_set_version(cert, X509_VERSION_3) || !X509_set_pubkey(cert, request->key))
         return cert_error(err, "cannot make a certificate");
-    if (!cert_add_extensions(cert, issuer, request->kind) ||
-        (request->kind == CERT_LEAF && !cert_add_host(cert, request->name)))
+    if (!cert_add_extensions(cert, request->issuer ? request->issuer : cert, request->kind))
         return cert_error(err, "cannot add the extensions of a certificate");
-    if (!X509_sign(cert, request->issuer_key ? request->issuer_key : request->key, EVP_sha256()))
-        return cert_error(err, "cannot sign a certificate");
     *ret = TAKE_PTR(cert);
     return 0;
+}
+
+int cert_finish(X509 *cert, const struct cert_request *request, struct err *err)
+{
+    X509 *issuer = request->issuer ? request->issuer : cert;
+    if (!cert_set_serial(cert) || !cert_set_subject(cert, request) ||
+        !X509_set_issuer_name(cert, X509_get_subject_name(issuer)) ||
+        !cert_set_times(cert, request))
+        return cert_error(err, "cannot make a certificate");
+    if (request->kind == CERT_LEAF && !cert_add_host(cert, request->name))
+        return cert_error(err, "cannot add the name of a certificate");
+    if (!X509_sign(cert, request->issuer_key ? request->issuer_key : request->key, EVP_sha256()))
+        return cert_error(err, "cannot sign a certificate");
+    return 0;
+}
+
+int cert_sign(const struct cert_request *request, X509 **ret, struct err *err)
+{
+    cleanup_x509 X509 *cert = NULL;
+    int result = cert_begin(request, &cert, err);
+    if (result == 0)
+        result = cert_finish(cert, request, err);
+    if (result == 0)
+        *ret = TAKE_PTR(cert);
+    return result;
 }

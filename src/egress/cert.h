@@ -33,6 +33,12 @@ EVP_PKEY *cert_new_key(struct err *err);
  * The caller frees *ret. */
 int cert_sign(const struct cert_request *request, X509 **ret, struct err *err);
 
+/* cert_sign in two: what does not hang on the name and the time (with OpenSSL 3.0 most of the work,
+ * as the key is encoded and decoded), and the rest. The caller frees *ret of the first, and is left
+ * with nothing of use in `cert` when the second fails. */
+int cert_begin(const struct cert_request *request, X509 **ret, struct err *err);
+int cert_finish(X509 *cert, const struct cert_request *request, struct err *err);
+
 /* The end of the certificate's validity, Unix seconds; 0 when it cannot be read. */
 time_t cert_end(const X509 *cert);
 

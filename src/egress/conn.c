@@ -329,7 +329,9 @@ void conn_turn(struct egress_conn *conn)
         if (result == CONN_IO_DONE) {
             if (!begin(conn))
                 return;
-        } else if (result != CONN_IO_WAIT) {
+        } else if (result == CONN_IO_WAIT) {
+            egress_ca_prepare(conn->egress->ca);
+        } else {
             conn_close(conn);
             return;
         }

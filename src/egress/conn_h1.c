@@ -130,6 +130,8 @@ static void h1_complete(struct call *call)
     bool is_lost =
         is_chunked(call) && !conn->last_chunk_sent && buf_append(&conn->out, "0\r\n\r\n", 5);
     bool keeps = conn->keep_alive && conn->body.is_done;
+    if (!is_lost)
+        conn_flush(conn); /* the client need not wait for the audit; what failed, the turn finds */
     finish(conn, is_lost ? FINISH_RESET : keeps ? FINISH_KEEP : FINISH_CLOSE);
 }
 

@@ -7,7 +7,8 @@
 
 #include "egress/conn.h"
 
-#define READ_BYTES (16 * 1024) /* a whole TLS record: none stays behind inside OpenSSL */
+#define READ_BYTES (16 * 1024) /* a whole TLS record; others may wait inside OpenSSL (read ahead)  \
+                                */
 
 static enum conn_io tls_result(struct egress_conn *conn, int result)
 {

@@ -95,6 +95,7 @@ def test_a4_pipelined_requests_are_judged_one_by_one(box, server):
         assert u.read_answer(sock)[:1] == (200,)
         status, _, body = u.read_answer(sock)
         assert (status, body) == (403, b"get.test is not reachable from this sandbox\n")
+        assert u.read_answer(sock)[::2] == (200, b"/after")
     assert len(server.seen("/allowed")) == 1 and not server.seen("/forbidden")
 
 
