@@ -191,9 +191,11 @@ int http1_fields_parse(const char *data, size_t len, struct http_field *ret, siz
     *ret_count = 0;
     while (data < end) {
         const char *line_end = memchr(data, '\r', (size_t)(end - data));
+        if (!line_end || line_end + 1 == end || line_end[1] != '\n')
+            return -EBADMSG; /* what another reader may take for the end of a line, or not */
         if (line_end == data)
             return 0;
-        if (!line_end || *ret_count == LIMIT_HTTP_FIELDS ||
+        if (*ret_count == LIMIT_HTTP_FIELDS ||
             http_field_parse(data, (size_t)(line_end - data), &ret[*ret_count], NULL))
             return -EBADMSG;
         (*ret_count)++;
@@ -205,7 +207,7 @@ int http1_fields_parse(const char *data, size_t len, struct http_field *ret, siz
 size_t http1_fields_split(const struct buf *lines, struct http_field ret[LIMIT_HTTP_FIELDS])
 {
     size_t count = 0;
-    const char *at = lines->data;
+    const char *at = buf_text(lines);
     const char *end = at + lines->len;
     while (at < end && count < LIMIT_HTTP_FIELDS) {
         struct http_field *field = &ret[count++];

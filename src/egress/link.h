@@ -22,6 +22,8 @@
  * limit. */
 #define GIVE_BYTES ((size_t)32 * 1024)
 #define ORIGIN_BUCKETS 256
+/* Interim answers to one request; more are a flood. */
+#define INTERIM_MAX 32
 
 struct link;
 
@@ -116,7 +118,6 @@ struct link {
     int h1_state;
     struct http1_body h1_body;
     size_t h1_scanned; /* of link->in, for the end of the head */
-    unsigned h1_interim;
     bool h1_keeps;
 
     /* HTTP/2 */
@@ -163,6 +164,7 @@ struct egress_exchange {
 
     bool was_refused; /* by the upstream, before it looked at the request */
     bool answer_began;
+    unsigned interims;
     bool is_paused;
 
     /* HTTP/2 */

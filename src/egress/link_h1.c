@@ -10,9 +10,6 @@
 #include "egress/link.h"
 #include "util/cleanup.h"
 
-/* Interim answers to one request; more are a flood. */
-#define INTERIM_MAX 32
-
 enum {
     H1_IDLE, /* no exchange */
     H1_HEAD,
@@ -122,7 +119,6 @@ static void h1_submit(struct link *link, struct egress_exchange *exchange)
 {
     link->exchange = exchange;
     link->h1_state = H1_HEAD;
-    link->h1_interim = 0;
     link->h1_keeps = true;
     link->h1_scanned = 0;
     exchange->is_on_used_link = link->was_used;
@@ -198,7 +194,7 @@ static int parse_head(const char *data, size_t len, struct answer_head *ret)
     const char *line_end = memchr(data, '\r', len);
     const char *reason;
     size_t reason_len;
-    if (!line_end)
+    if (!line_end || line_end[1] != '\n')
         return -EBADMSG;
     ret->status =
         parse_status_line(data, (size_t)(line_end - data), &ret->is_10, &reason, &reason_len);
@@ -216,6 +212,21 @@ static bool says_close(const struct answer_head *head)
             http_list_has(&head->fields[i], "close", 5))
             return true;
     return head->is_10;
+}
+
+/* RFC 9110, section 7.8: the protocol that was asked for, and no other. */
+static bool is_upgraded(const struct answer_head *head, const struct egress_exchange *exchange)
+{
+    bool has_connection = false;
+    bool has_protocol = false;
+    for (size_t i = 0; i < head->count; i++) {
+        const struct http_field *field = &head->fields[i];
+        if (http_field_is(field, "connection"))
+            has_connection = has_connection || http_list_has(field, "upgrade", 7);
+        if (http_field_is(field, "upgrade"))
+            has_protocol = http_equals(field->value, field->value_len, exchange->upgrade);
+    }
+    return exchange->is_alone && has_connection && has_protocol;
 }
 
 /* The exchange is over; the link may be used again, or is closed. Returns false: see feed. */
@@ -282,9 +293,9 @@ static ssize_t take_head(struct link *link, struct egress_exchange *exchange, co
         protocol_error(link, "the upstream's answer has a head larger than 64 KiB");
     else if (head_len < 0 || parse_head(data, (size_t)head_len, &head) < 0)
         protocol_error(link, "the upstream's answer has a malformed head");
-    else if (head.status == 101 && !exchange->is_alone)
-        protocol_error(link, "the upstream changes the protocol, which nobody asked for");
-    else if (head.status < 200 && head.status != 101 && ++link->h1_interim > INTERIM_MAX)
+    else if (head.status == 101 && !is_upgraded(&head, exchange))
+        protocol_error(link, "the upstream changes to a protocol that nobody asked for");
+    else if (head.status < 200 && head.status != 101 && ++exchange->interims > INTERIM_MAX)
         protocol_error(link, "the upstream sends interim answers without end");
     else {
         link->h1_scanned = 0;

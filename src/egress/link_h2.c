@@ -107,6 +107,14 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     return 0;
 }
 
+/* RST_STREAM; the request is not sent again for it. */
+static int refuse_head(struct egress_exchange *exchange, const char *reason)
+{
+    exchange->answer_began = true;
+    snprintf(exchange->reason, sizeof(exchange->reason), "%s", reason);
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name,
                      nghttp2_rcbuf *value, uint8_t flags, void *ctx)
 {
@@ -119,16 +127,16 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghtt
         return 0;
     if (n.len == 7 && memcmp(n.base, ":status", 7) == 0) {
         exchange->status = (int)http_length((const char *)v.base, v.len);
-        return 0;
+        bool is_flood = exchange->status < 200 && ++exchange->interims > INTERIM_MAX;
+        return is_flood ? refuse_head(exchange, "the upstream sends interim answers without end")
+                        : 0;
     }
     bool is_bad = exchange->line_count == LIMIT_HTTP_FIELDS || n.base[0] == ':' ||
                   !http_is_value((const char *)v.base, v.len);
     if (is_bad || http1_fields_append(&exchange->lines, (const char *)n.base, n.len,
-                                      (const char *)v.base, v.len)) {
-        snprintf(exchange->reason, sizeof(exchange->reason),
-                 "the upstream's answer has a head that is too large or malformed");
-        return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE; /* RST_STREAM */
-    }
+                                      (const char *)v.base, v.len))
+        return refuse_head(exchange,
+                           "the upstream's answer has a head that is too large or malformed");
     exchange->line_count++;
     return 0;
 }
@@ -170,6 +178,7 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 static void lose(struct egress_exchange *exchange, uint32_t code)
 {
     char text[sizeof(exchange->reason)];
+    bool is_ours = exchange->reason[0] || code == NGHTTP2_PROTOCOL_ERROR;
     detach(exchange);
     /* RFC 9113, section 8.7: it was not looked at, so that any method may be repeated */
     exchange->was_refused = code == NGHTTP2_REFUSED_STREAM;
@@ -179,8 +188,7 @@ static void lose(struct egress_exchange *exchange, uint32_t code)
         snprintf(text, sizeof(text), "the upstream reset the stream: %s",
                  nghttp2_http2_strerror(code));
     exchange->reason[0] = '\0';
-    exchange_lost(exchange,
-                  code == NGHTTP2_PROTOCOL_ERROR ? EGRESS_FAILED_ANSWER : EGRESS_FAILED_CUT, text);
+    exchange_lost(exchange, is_ours ? EGRESS_FAILED_ANSWER : EGRESS_FAILED_CUT, text);
 }
 
 static int on_stream_close(nghttp2_session *session, int32_t stream, uint32_t code, void *ctx)
