@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "egress/conn_h2.h"
+#include "egress/h2_lines.h"
 #include "util/cleanup.h"
 
 #define STREAMS_MAX 100
@@ -123,13 +124,27 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghtt
     (void)ctx;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     nghttp2_vec n = nghttp2_rcbuf_get_buf(name);
-    nghttp2_vec v = nghttp2_rcbuf_get_buf(value);
+    nghttp2_vec v = h2_value(value);
     if (!stream || stream->status)
         return 0;
     if (n.base[0] == ':')
         take_pseudo(stream, (const char *)n.base, n.len, (const char *)v.base, v.len);
     else
         take_field(stream, (const char *)n.base, n.len, (const char *)v.base, v.len);
+    return 0;
+}
+
+/* One with characters that none may have: nghttp2 would leave it out. */
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+                             nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags, void *ctx)
+{
+    (void)name;
+    (void)value;
+    (void)flags;
+    (void)ctx;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (stream && !stream->status)
+        stream->status = 400;
     return 0;
 }
 
@@ -237,10 +252,13 @@ void conn_h2_feed_stream(struct stream *stream)
     if (!stream->in_ended || stream->in_told)
         return;
     struct http_field fields[LIMIT_HTTP_FIELDS];
-    size_t count =
-        stream->line_count && stream->lines.len ? http1_fields_split(&stream->lines, fields) : 0;
+    size_t count = http1_fields_split(&stream->lines, fields);
     stream->in_told = true;
-    call_write_end(&stream->call, fields, count);
+    if (stream->status && stream->call.exchange)
+        call_fail(&stream->call, 400, "the request's trailers are malformed or too large",
+                  "client");
+    else
+        call_write_end(&stream->call, fields, count);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
@@ -318,10 +336,12 @@ int conn_h2_open(struct egress_conn *conn)
         h2->conn = conn;
         nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
         nghttp2_session_callbacks_set_on_header_callback2(callbacks, on_header);
+        nghttp2_session_callbacks_set_on_invalid_header_callback2(callbacks, on_invalid_header);
         nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
         nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
         nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
         nghttp2_option_set_no_auto_window_update(option, 1);
+        nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1); /* h2_value */
         result = nghttp2_session_server_new2(&h2->session, callbacks, h2, option);
     }
     if (!result)

@@ -24,3 +24,18 @@ nghttp2_nv h2_line_of(const struct http_field *field)
             nv.name[i] |= 0x20;
     return nv;
 }
+
+static bool is_blank(uint8_t c)
+{
+    return c == ' ' || c == '\t';
+}
+
+nghttp2_vec h2_value(nghttp2_rcbuf *value)
+{
+    nghttp2_vec text = nghttp2_rcbuf_get_buf(value);
+    for (; text.len && is_blank(text.base[0]); text.len--)
+        text.base++;
+    while (text.len && is_blank(text.base[text.len - 1]))
+        text.len--;
+    return text;
+}

@@ -115,6 +115,20 @@ static int refuse_head(struct egress_exchange *exchange, const char *reason)
     return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
+static const char bad_head[] = "the upstream's answer has a head that is too large or malformed";
+
+/* One with characters that none may have: nghttp2 would leave it out. */
+static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
+                             nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags, void *ctx)
+{
+    (void)name;
+    (void)value;
+    (void)flags;
+    (void)ctx;
+    struct egress_exchange *exchange = exchange_of(session, frame->hd.stream_id);
+    return exchange ? refuse_head(exchange, bad_head) : 0;
+}
+
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name,
                      nghttp2_rcbuf *value, uint8_t flags, void *ctx)
 {
@@ -122,11 +136,13 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghtt
     (void)ctx;
     struct egress_exchange *exchange = exchange_of(session, frame->hd.stream_id);
     nghttp2_vec n = nghttp2_rcbuf_get_buf(name);
-    nghttp2_vec v = nghttp2_rcbuf_get_buf(value);
+    nghttp2_vec v = h2_value(value);
     if (!exchange)
         return 0;
     if (n.len == 7 && memcmp(n.base, ":status", 7) == 0) {
         exchange->status = (int)http_length((const char *)v.base, v.len);
+        if (exchange->status < 100)
+            return refuse_head(exchange, bad_head);
         bool is_flood = exchange->status < 200 && ++exchange->interims > INTERIM_MAX;
         return is_flood ? refuse_head(exchange, "the upstream sends interim answers without end")
                         : 0;
@@ -135,8 +151,7 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghtt
                   !http_is_value((const char *)v.base, v.len);
     if (is_bad || http1_fields_append(&exchange->lines, (const char *)n.base, n.len,
                                       (const char *)v.base, v.len))
-        return refuse_head(exchange,
-                           "the upstream's answer has a head that is too large or malformed");
+        return refuse_head(exchange, bad_head);
     exchange->line_count++;
     return 0;
 }
@@ -426,6 +441,7 @@ static nghttp2_session_callbacks *callbacks_new(void)
         return NULL;
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback2(callbacks, on_header);
+    nghttp2_session_callbacks_set_on_invalid_header_callback2(callbacks, on_invalid_header);
     nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
     nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
     nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
@@ -446,6 +462,7 @@ static int h2_open(struct link *link)
         return -ENOMEM;
     }
     nghttp2_option_set_no_auto_window_update(option, 1);
+    nghttp2_option_set_no_rfc9113_leading_and_trailing_ws_validation(option, 1); /* h2_value */
     int result = nghttp2_session_client_new2(&link->session, callbacks, link, option);
     nghttp2_option_del(option);
     nghttp2_session_callbacks_del(callbacks);

@@ -3,6 +3,7 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,8 @@
 #include <unistd.h>
 
 #include "util/cleanup.h"
+
+size_t __sanitizer_get_current_allocated_bytes(void) __attribute__((weak));
 
 /* More turns than any input of ours can need: one that asks again for ever is a fault. */
 #define TURNS_MAX 10000
@@ -56,6 +59,22 @@ int rig_connect(void)
     dial.done(dial.ctx, fds[0], EGRESS_COMPLETE, NULL);
     rig_settle();
     return fds[1];
+}
+
+void rig_refuse(void)
+{
+    struct dial dial = dialled;
+    dialled.done = NULL;
+    if (dial.done)
+        dial.done(dial.ctx, -1, EGRESS_FAILED_CONNECT, "nobody is there");
+    rig_settle();
+}
+
+size_t rig_bytes(void)
+{
+    if (__sanitizer_get_current_allocated_bytes)
+        return __sanitizer_get_current_allocated_bytes();
+    return mallinfo2().uordblks;
 }
 
 /* --- what is told --- */
@@ -154,6 +173,23 @@ void told_free(struct told *told)
     buf_free(&told->trailers);
 }
 
+static bool is_same(const struct buf *one, const struct buf *other)
+{
+    return one->len == other->len &&
+           (one->len == 0 || memcmp(one->data, other->data, one->len) == 0);
+}
+
+void told_expect_same(const struct told *one, const struct told *other)
+{
+    assert(one->is_over == other->is_over && !one->failure == !other->failure);
+    assert(one->status == other->status && one->interims == other->interims);
+    assert(is_same(&one->heads, &other->heads));
+    assert(one->failure || is_same(&one->body, &other->body));
+    size_t shorter = one->body.len < other->body.len ? one->body.len : other->body.len;
+    assert(memcmp(buf_text(&one->body), buf_text(&other->body), shorter) == 0);
+    assert(is_same(&one->trailers, &other->trailers));
+}
+
 /* --- the rig --- */
 
 void rig_open(void)
@@ -189,6 +225,24 @@ void rig_settle(void)
         uv_run(&loop, UV_RUN_NOWAIT);
         assert(++ran < TURNS_MAX);
     } while (ran < 2 || turns.ring.next != &turns.ring);
+}
+
+void told_go_on(struct told *told)
+{
+    for (size_t i = 0; told->exchange && told->exchange->is_paused; i++) {
+        assert(i < 8 * told->body.max);
+        egress_exchange_resume(told->exchange);
+        rig_settle();
+    }
+}
+
+size_t rig_piece(unsigned *cuts, size_t left)
+{
+    if (*cuts == 0)
+        return left;
+    *cuts = *cuts * 1103515245U + 12345U;
+    size_t piece = 1 + (*cuts >> 16) % (*cuts & 0x100 && left < 4096 ? 3 : 40 + left / 16);
+    return piece < left ? piece : left;
 }
 
 static void resume_all(void)

@@ -26,15 +26,26 @@ void rig_open(void);
 void rig_start(struct told *told, const struct egress_request *request);
 /* The connection that was asked for last is made; returns the upstream's end of it. */
 int rig_connect(void);
+/* Or it cannot be made, if one was asked for. */
+void rig_refuse(void);
 /* Runs the loop until nothing is due any more. */
 void rig_settle(void);
 /* Sends to the link, in as many pieces as the socket makes of it, and lets it be used. False: the
  * link is gone. What was paused goes on when the socket is full. */
 bool rig_feed(int fd, const void *data, size_t len);
+/* How many bytes of `left` are to be sent at once; `cuts` is what decides, 0: all. */
+size_t rig_piece(unsigned *cuts, size_t left);
 /* Reads away what the link has sent. */
 void rig_drain(int fd);
 /* The link there is, or NULL. */
 struct link *rig_link(void);
 /* Cancels and closes all there is; nothing may be left. */
 void rig_finish(void);
+/* The process's memory that is in use. */
+size_t rig_bytes(void);
+/* The owner waits no more. */
+void told_go_on(struct told *told);
+/* But that a failure may come before what waited of a body was taken, and of two the first counts.
+ */
+void told_expect_same(const struct told *one, const struct told *other);
 void told_free(struct told *told);
