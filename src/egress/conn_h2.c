@@ -72,6 +72,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (stream) { /* trailers */
         buf_clear(&stream->lines);
+        stream->lines.max = LIMIT_EGRESS_CHUNK_OVERHEAD; /* as over HTTP/1.1 */
         stream->line_count = 0;
         return 0;
     }
@@ -295,6 +296,9 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
         stream_begin(stream, !is_end);
         buf_clear(&stream->lines);
         stream->line_count = 0;
+    } else if (is_head && stream->status && stream->call.exchange) {
+        call_fail(&stream->call, 400, "the request's trailers are too large or malformed",
+                  "client");
     }
     if (is_end) {
         stream->in_ended = true;

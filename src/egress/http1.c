@@ -224,12 +224,13 @@ size_t http1_fields_split(const struct buf *lines, struct http_field ret[LIMIT_H
 int http1_fields_append(struct buf *lines, const char *name, size_t name_len, const char *value,
                         size_t value_len)
 {
-    int result = buf_append(lines, name, name_len);
-    if (!result)
-        result = buf_append(lines, "", 1);
-    if (!result)
-        result = buf_append(lines, value, value_len);
-    return result ? result : buf_append(lines, "", 1);
+    size_t len = name_len + value_len + 2;
+    if (!buf_reserve(lines, len)) /* whole or not at all: half of one would change the others */
+        return -EMSGSIZE;
+    buf_append(lines, name, name_len);
+    buf_append(lines, "", 1);
+    buf_append(lines, value, value_len);
+    return buf_append(lines, "", 1);
 }
 
 int http1_answer_framing(const struct http_field *headers, size_t count, enum egress_body *ret_kind,

@@ -57,7 +57,8 @@ int http1_target_split(struct http1_text target, const char *scheme,
  * -EBADMSG. They point into the bytes. */
 int http1_fields_parse(const char *data, size_t len, struct http_field *ret, size_t *ret_count);
 
-/* Fields kept in a buffer, each as name NUL value NUL. Split: they point there; how many. */
+/* Fields kept in a buffer, each as name NUL value NUL. Split: they point there; how many. Append:
+ * 0, or -EMSGSIZE, and the buffer is as it was. */
 size_t http1_fields_split(const struct buf *lines, struct http_field ret[LIMIT_HTTP_FIELDS]);
 int http1_fields_append(struct buf *lines, const char *name, size_t name_len, const char *value,
                         size_t value_len);

@@ -211,6 +211,23 @@ def test_section_8_1_trailers_of_requests_are_relayed(box, server2, client_proto
     assert body == b"[(b'x-sum', b'42')]"
 
 
+@pytest.mark.parametrize("size", [8 * 1024, 64 * 1024])
+def test_section_8_1_trailers_that_do_not_fit_reach_nobody(box, server2, size):
+    """Nor does one of them pass for another: the last value here would be a name behind half a field."""
+    server2.routes["/large-trailers"] = lambda stream: (stream.read(), stream.answer(
+        200, repr(stream.trailers).encode()))
+    with Client(box, "two.test") as client:
+        number = client.head("/large-trailers", "POST", end=False)
+        client.body(number, b"hello", end=False)
+        client.h2.send_headers(number, [("x-a", "a" * (size - 50)), ("x-b" * 10, "b" * 50),
+                                        ("x-c", "authorization")], end_stream=True)
+        client.flush()
+        answer = client.wait(number)
+        assert answer["status"] == 400 and b"trailers are too large" in answer["body"], answer
+        assert client.ask("/after")["status"] == 200
+    assert not any(stream.trailers for stream in server2.seen("/large-trailers"))
+
+
 def test_refusals_are_answers_and_the_connection_goes_on(box):
     with Client(box, "unset.test") as client:
         answer = client.ask("/")

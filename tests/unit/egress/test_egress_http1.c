@@ -223,6 +223,23 @@ static void test_a_length_ends_where_it_says(void)
     assert(body.is_done);
 }
 
+/* Half of a field would make a name of the next one's value. */
+static void test_a_field_is_kept_whole_or_not_at_all(void)
+{
+    for (size_t max = 8; max < 40; max++) {
+        struct http_field fields[LIMIT_HTTP_FIELDS];
+        cleanup_buf struct buf lines = BUF_INIT(max);
+        assert(http1_fields_append(&lines, "a", 1, "1234", 4) == (max < 7 ? -EMSGSIZE : 0));
+        int result = http1_fields_append(&lines, "longer-name", 11, "and a value", 11);
+        assert(result == (max < 31 ? -EMSGSIZE : 0));
+        bool fits = lines.len + 4 <= max;
+        assert((http1_fields_append(&lines, "", 0, "x:", 2) == 0) == fits);
+        size_t count = http1_fields_split(&lines, fields);
+        assert(count == 1U + (result == 0) + fits && fields[0].value_len == 4);
+        assert(!fits || (fields[count - 1].name_len == 0 && fields[count - 1].value_len == 2));
+    }
+}
+
 static void test_refusals_have_the_promised_texts(void)
 {
     struct refusal refusal;
@@ -254,6 +271,7 @@ int main(void)
     test_chunks_are_read_in_any_pieces();
     test_bad_chunks_are_refused();
     test_a_length_ends_where_it_says();
+    test_a_field_is_kept_whole_or_not_at_all();
     test_refusals_have_the_promised_texts();
     return 0;
 }
