@@ -70,6 +70,20 @@ bool call_is_allowed(struct call *call)
     return call->push != NULL;
 }
 
+/* A push's list of refs may be gone upstream: it is good for patterns that are the same, and for
+ * other ones it is to be sent again. */
+static const char *judge_push(const struct call *call, const struct policy_rule *rule,
+                              struct refusal *ret)
+{
+    struct policy_request asked = asked_of(call);
+    if (!policy_rule_judges_push(rule, &asked) || policy_rule_binds_alike(rule, call->rule))
+        return NULL;
+    refuse_with(403, "the policy's branches or tags were changed while this push came: push again",
+                ret);
+    ret->is_final = false;
+    return "denied";
+}
+
 void call_judge_again(struct call *call)
 {
     struct refusal refusal;
@@ -77,6 +91,8 @@ void call_judge_again(struct call *call)
     if (!call->exchange)
         return;
     const char *decision = judge(call, egress_policy_of(call->sandbox), &verdict, &refusal);
+    if (!decision)
+        decision = judge_push(call, verdict.rule, &refusal);
     if (decision)
         call_stop(call, &refusal, decision, "policy");
 }

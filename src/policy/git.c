@@ -234,3 +234,21 @@ bool policy_rule_judges_push(const struct policy_rule *rule, const struct policy
     return rule->git.binds_refs && strcmp(request->method, "POST") == 0 && len > strlen(service) &&
            strcmp(request->path + len - strlen(service), service) == 0;
 }
+
+static bool is_same(const struct policy_strings *one, const struct policy_strings *other)
+{
+    if (one->count != other->count)
+        return false;
+    for (size_t i = 0; i < one->count; i++)
+        if (strcmp(one->items[i], other->items[i]) != 0)
+            return false;
+    return true;
+}
+
+bool policy_rule_binds_alike(const struct policy_rule *rule, const struct policy_rule *before)
+{
+    const struct policy_git *now = &rule->git;
+    return !now->binds_refs ||
+           (before->git.binds_refs && is_same(&now->branches, &before->git.branches) &&
+            is_same(&now->tags, &before->git.tags) && (now->deletes || !before->git.deletes));
+}

@@ -131,6 +131,9 @@ int policy_rule_explain(const struct policy_rule *rule, enum policy_lack lack, s
 /* True when this allowed request is a push whose body must be judged before any of it is sent: by
  * policy_push_read, and one with a Content-Encoding cannot be. */
 bool policy_rule_judges_push(const struct policy_rule *rule, const struct policy_request *request);
+/* True when a push that `before` lets through is one that `rule` lets through: it binds no refs, or
+ * has the same patterns. */
+bool policy_rule_binds_alike(const struct policy_rule *rule, const struct policy_rule *before);
 /* The patterns of "branches", or of "tags"; NULL behind the last. */
 const char *policy_rule_ref(const struct policy_rule *rule, bool is_tag, size_t index);
 

@@ -263,8 +263,34 @@ static void test_git_is_told_of_each_ref(void)
     assert(report.len == 0 && small.len == 0);
 }
 
+static void test_a_push_that_was_judged_is_good_for_the_same_patterns_alone(void)
+{
+#define HUB(git) "{\"rules\": [{\"host\": \"a.test\", \"git\": {\"push\": true" git "}}]}"
+#define BRANCHES(list) HUB(", \"branches\": [" list "]")
+    static const char *const texts[] = {
+        BRANCHES("\"a\""),
+        BRANCHES("\"b\""),
+        BRANCHES("\"a\", \"b\""),
+        HUB(", \"tags\": [\"a\"]"),
+        HUB(", \"branches\": [\"a\"], \"tags\": [\"a\"]"),
+        HUB(", \"branches\": [\"a\"], \"delete\": true"),
+        HUB(""),
+    };
+    for (size_t i = 0; i < ARRAY_LEN(texts); i++)
+        for (size_t j = 0; j < ARRAY_LEN(texts); j++) {
+            struct policy *now = loaded(texts[i], true);
+            struct policy *before = loaded(texts[j], true);
+            bool is_alike = i == j || i == 6 || (i == 5 && j == 0); /* nothing bound, or less */
+            assert(policy_rule_binds_alike(policy_rule_at(now, 0), policy_rule_at(before, 0)) ==
+                   is_alike);
+            policy_unref(now);
+            policy_unref(before);
+        }
+}
+
 int main(void)
 {
+    test_a_push_that_was_judged_is_good_for_the_same_patterns_alone();
     test_what_may_be_pushed();
     test_packets_that_are_no_line_end_it();
     test_a_list_is_bounded();
