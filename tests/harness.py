@@ -332,6 +332,16 @@ def is_program(pid):
     return False
 
 
+def is_init(pid, boot_id):
+    """Whether it is PID 1 of the instance that has the boot id."""
+    with contextlib.suppress(OSError):
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        inside = pathlib.Path(f"/proc/{pid}/root/proc/sys/kernel/random/boot_id")
+        return (re.search(r"^NSpid:\s+\d+\s+1$", status, re.M) is not None and
+                inside.read_text().strip() == boot_id)
+    return False
+
+
 def children_of(pid):
     with contextlib.suppress(FileNotFoundError):
         text = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text()
@@ -346,6 +356,7 @@ class Sandbox:
         self.daemon = daemon
         self.name = name
         self.path = f"/sandboxes/{name}"
+        self.init = None  # pid and boot id, when they were last looked for
 
     def clone(self, url=HELLO, **more):
         return self.daemon.post(f"{self.path}/repository", {"url": url, **more})
@@ -388,15 +399,13 @@ class Sandbox:
 
     def init_pid(self):
         """PID 1 of the sandbox, found by its boot id among the daemon's instances."""
+        if self.init and is_init(*self.init):
+            return self.init[0]
         boot_id = self.exec("/bin/cat", "/proc/sys/kernel/random/boot_id")["stdout"].strip()
         for pid in filter(str.isdigit, os.listdir("/proc")):
-            with contextlib.suppress(OSError):
-                status = pathlib.Path(f"/proc/{pid}/status").read_text()
-                if not re.search(r"^NSpid:\s+\d+\s+1$", status, re.M):
-                    continue
-                inside = pathlib.Path(f"/proc/{pid}/root/proc/sys/kernel/random/boot_id")
-                if inside.read_text().strip() == boot_id:
-                    return int(pid)
+            if is_init(int(pid), boot_id):
+                self.init = int(pid), boot_id
+                return int(pid)
         raise AssertionError(f"no init of {self.name}")
 
     def network(self):
@@ -430,6 +439,7 @@ class Sandbox:
         context = context or ssl.create_default_context(cafile=self.ca())
         if alpn:
             context.set_alpn_protocols(list(alpn))
+        context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF
         return context.wrap_socket(self.connect(host, **options), server_hostname=sni or host,
                                    suppress_ragged_eofs=False)  # an end without close_notify raises
 

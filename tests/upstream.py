@@ -32,6 +32,7 @@ class Upstream:
     def __init__(self, namespace, folder, name="u", hosts=HOSTS):
         self.ca, leaf = make_certificates(str(folder), hosts, name)
         self.context = server_context(leaf)
+        self.context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF  # the loss of a close_notify is seen
         self.requests = []
         self.connections = 0
         self.routes = {}

@@ -100,11 +100,13 @@ static size_t filter(const struct call *call, const struct http_field *fields, s
     return kept;
 }
 
-/* A length is told also where no body follows (HEAD, 304). */
-static size_t keep_length(const struct call *call, const struct http_field *fields, size_t count,
-                          struct http_field *ret)
+/* A length is told also where no body follows (HEAD, 304), but with 204 (RFC 9110, section 8.6). */
+static size_t keep_length(const struct call *call, int status, const struct http_field *fields,
+                          size_t count, struct http_field *ret)
 {
-    for (size_t i = 0; i < count && call->answer == EGRESS_BODY_LENGTH; i++)
+    if (call->answer != EGRESS_BODY_LENGTH || status == 204)
+        return 0;
+    for (size_t i = 0; i < count; i++)
         if (http_field_is(&fields[i], "content-length")) {
             *ret = fields[i];
             return 1;
@@ -151,7 +153,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
         call_fail(call, 502, err.message, "upstream");
         return;
     } else {
-        kept_count += keep_length(call, fields, count, kept + kept_count);
+        kept_count += keep_length(call, status, fields, count, kept + kept_count);
         result = call->front->head(call, status, reason, kept, kept_count);
         call->head_sent = result == 0;
         call->status = status;

@@ -238,11 +238,13 @@ static void end_body(struct egress_conn *conn)
     struct http_field fields[LIMIT_HTTP_FIELDS];
     size_t count = 0;
     conn->body_ended = true;
-    if (conn->trailers.len &&
-        http1_fields_parse(conn->trailers.data, conn->trailers.len, fields, &count))
-        call_fail(&conn->call, 400, "the request's trailers are malformed", "client");
-    else
+    if (!conn->trailers.len ||
+        !http1_fields_parse(conn->trailers.data, conn->trailers.len, fields, &count)) {
         call_write_end(&conn->call, fields, count);
+        return;
+    }
+    conn->keep_alive = false;
+    call_fail(&conn->call, 400, "the request's trailers are malformed", "client");
 }
 
 void conn_feed_body(struct egress_conn *conn)

@@ -92,8 +92,8 @@ static enum http1_result judge(struct http1_head *head, struct err *err)
     else if (http->content_length >= 0)
         head->body = EGRESS_BODY_LENGTH;
     head->body_length = http->content_length >= 0 ? (uint64_t)http->content_length : 0;
-    for (size_t i = 0; i < http->field_count; i++) {
-        if (!http_field_is(&http->fields[i], "upgrade"))
+    for (size_t i = 0; i < http->field_count; i++) { /* RFC 9110, section 7.8 */
+        if (http->minor == 0 || !http_field_is(&http->fields[i], "upgrade"))
             continue;
         head->upgrade = (struct http1_text){http->fields[i].value, http->fields[i].value_len};
         head->wants_h2c = head->wants_h2c || http_list_has(&http->fields[i], "h2c", 3);

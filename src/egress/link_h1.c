@@ -24,9 +24,11 @@ static int h1_open(struct link *link)
     return 0;
 }
 
+/* RFC 9112, section 9.8. But a tunnel that is cut must not look as if it had ended. */
 static void h1_close(struct link *link)
 {
-    (void)link;
+    if (link->ssl && link->h1_state != H1_TUNNEL)
+        SSL_shutdown(link->ssl);
 }
 
 static bool h1_has_room(const struct link *link)
@@ -205,6 +207,15 @@ static int parse_head(const char *data, size_t len, struct answer_head *ret)
     return http1_fields_parse(fields, len - (size_t)(fields - data) - 2, ret->fields, &ret->count);
 }
 
+/* RFC 9112, section 6.1: its framing is faulty. */
+static bool is_coded_10(const struct answer_head *head)
+{
+    for (size_t i = 0; i < head->count; i++)
+        if (head->is_10 && http_field_is(&head->fields[i], "transfer-encoding"))
+            return true;
+    return false;
+}
+
 static bool says_close(const struct answer_head *head)
 {
     for (size_t i = 0; i < head->count; i++)
@@ -293,6 +304,8 @@ static ssize_t take_head(struct link *link, struct egress_exchange *exchange, co
         protocol_error(link, "the upstream's answer has a head larger than 64 KiB");
     else if (head_len < 0 || parse_head(data, (size_t)head_len, &head) < 0)
         protocol_error(link, "the upstream's answer has a malformed head");
+    else if (is_coded_10(&head))
+        protocol_error(link, "the upstream's answer is in chunks, which HTTP/1.0 has not");
     else if (head.status == 101 && !is_upgraded(&head, exchange))
         protocol_error(link, "the upstream changes to a protocol that nobody asked for");
     else if (head.status < 200 && head.status != 101 && ++exchange->interims > INTERIM_MAX)

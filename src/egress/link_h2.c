@@ -479,6 +479,8 @@ static int h2_open(struct link *link)
 
 static void h2_close(struct link *link)
 {
+    if (link->ssl)
+        SSL_shutdown(link->ssl);
     nghttp2_session_del(link->session);
     link->session = NULL;
 }

@@ -100,6 +100,8 @@ static void test_what_two_readers_could_read_differently_is_refused(void)
     assert(status_of("GET / HTTP/1.0\r\n\r\n") == 200 && !head.keep_alive && head.host.len == 0);
     assert(status_of("GET / HTTP/1.1\r\nHost: a\r\nUpgrade: foo, H2C\r\n\r\n") == 200);
     assert(head.upgrade.len == 8 && head.wants_h2c);
+    assert(status_of("GET / HTTP/1.0\r\nUpgrade: h2c\r\n\r\n") == 200);
+    assert(head.upgrade.len == 0 && !head.wants_h2c);
 }
 
 /* CASES A20. */
@@ -133,6 +135,19 @@ static void test_headers_of_the_connection_are_known(void)
     assert(http1_is_hop_by_hop(head.http.fields, head.http.field_count, "Transfer-Encoding", 17));
     assert(!http1_is_hop_by_hop(head.http.fields, head.http.field_count, "x-min", 5));
     assert(!http1_is_hop_by_hop(head.http.fields, head.http.field_count, "authorization", 13));
+}
+
+static void test_lines_of_fields_end_with_cr_lf_alone(void)
+{
+    static const char *const bad[] = {"A: b\rcd\r\n", "A: b\n",    "A: b\r",        "A: b",
+                                      " A: b\r\n",    "A : b\r\n", "A: b\r\n c\r\n"};
+    struct http_field fields[LIMIT_HTTP_FIELDS];
+    size_t count;
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+        assert(http1_fields_parse(bad[i], strlen(bad[i]), fields, &count) == -EBADMSG);
+    static const char good[] = "A: b\r\nC:\r\n";
+    assert(http1_fields_parse(good, strlen(good), fields, &count) == 0 && count == 2);
+    assert(http1_fields_parse("\r\n", 2, fields, &count) == 0 && count == 0);
 }
 
 static int split(const char *target, struct http1_text *authority, struct http1_text *path)
@@ -267,6 +282,7 @@ int main(void)
     test_what_two_readers_could_read_differently_is_refused();
     test_limits_are_told_apart();
     test_headers_of_the_connection_are_known();
+    test_lines_of_fields_end_with_cr_lf_alone();
     test_targets_are_split();
     test_chunks_are_read_in_any_pieces();
     test_bad_chunks_are_refused();
