@@ -262,6 +262,7 @@ def test_section_8_3_1_host_must_not_differ_from_the_authority(box, server1):
 @pytest.mark.parametrize("more", [
     (("transfer-encoding", "chunked"),), (("connection", "x-a"), ("x-a", "1")),
     (("X-Upper", "1"),), (("x-split", "a\r\nx-b: c"),), ((":path", "/other"),),
+    (("x-control", "a\x01b"),), (("x blank", "1"),),
     (("te", "gzip"),), (("content-length", "1"), ("content-length", "2"))])
 def test_section_8_2_malformed_heads_reach_nobody(box, server1, more):
     before = len(server1.requests)

@@ -1,5 +1,6 @@
 /* See harness.h. */
 #include "harness.h"
+#include "stand_in.h"
 
 #include <arpa/inet.h>
 #include <assert.h>
@@ -13,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -27,7 +27,6 @@
 #include "egress/upstream.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
-#include "util/secret.h"
 
 atomic_int upstream_requests;
 atomic_int upstream_broken;
@@ -39,108 +38,13 @@ static int upstream_port;
 static int tls_port;
 static int plain_port;
 
-/* --- the sandbox table and the secrets, stand-ins --- */
-
-struct egress_sandbox {
-    size_t buffer_bytes;
-};
-static struct egress_sandbox sandbox;
-atomic_bool harness_sandbox_is_full;
-
-struct egress_sandbox *egress_sandbox_ref(struct egress_sandbox *one)
-{
-    return one;
-}
-void egress_sandbox_unref(struct egress_sandbox *one)
-{
-    (void)one;
-}
-const char *egress_sandbox_name(const struct egress_sandbox *one)
-{
-    (void)one;
-    return "agent-1";
-}
-const char *egress_sandbox_boot_id(const struct egress_sandbox *one)
-{
-    (void)one;
-    return "00000000-0000-0000-0000-000000000000";
-}
-const char *egress_sandbox_repository(const struct egress_sandbox *one)
-{
-    (void)one;
-    return "";
-}
-struct egress_meter *egress_sandbox_meter(struct egress_sandbox *one)
-{
-    static struct egress_meter meter;
-    (void)one;
-    return &meter;
-}
-void egress_sandbox_add_conn(struct egress_sandbox *one, struct egress_conn *conn)
-{
-    (void)one;
-    (void)conn;
-}
-void egress_sandbox_remove_conn(struct egress_sandbox *one, struct egress_conn *conn)
-{
-    (void)one;
-    (void)conn;
-}
-void egress_sandbox_each_conn(struct egress_sandbox *one, void (*found)(struct egress_conn *))
-{
-    (void)one;
-    (void)found;
-}
-
-void egress_sandbox_count_bytes(struct egress_sandbox *one, size_t before, size_t now)
-{
-    assert(one->buffer_bytes >= before);
-    one->buffer_bytes += now - before;
-}
-bool egress_sandbox_is_full(const struct egress_sandbox *one)
-{
-    (void)one;
-    return atomic_load(&harness_sandbox_is_full);
-}
-
-bool egress_sandbox_add_stream(struct egress_sandbox *one)
-{
-    (void)one;
-    return true;
-}
-void egress_sandbox_remove_stream(struct egress_sandbox *one)
-{
-    (void)one;
-}
-
-const struct secret *egress_secret(void *egress, const char *name)
-{
-    (void)egress;
-    static struct secret secret;
-    if (!secret.data)
-        assert(secret_set(&secret, HARNESS_SECRET, strlen(HARNESS_SECRET)) == 0);
-    return strcmp(name, "TOKEN") == 0 ? &secret : NULL;
-}
-
-static const char *secret_lack(void *ctx, const char *name)
-{
-    return egress_secret(ctx, name) ? NULL : "";
-}
-
-static const char *variable(void *ctx, const char *name)
-{
-    (void)ctx;
-    (void)name;
-    return NULL;
-}
-
 static int file(void *ctx, const char *name, struct buf *ret)
 {
     (void)ctx;
     return strcmp(name, "u.pem") == 0 ? buf_append_string(ret, upstream_root) : -ENOENT;
 }
 
-static struct policy *make_policy(void)
+static void load_policy(void)
 {
     char text[4096];
     snprintf(text, sizeof(text),
@@ -157,14 +61,7 @@ static struct policy *make_policy(void)
              "{ \"name\": \"untrusted\", \"host\": \"untrusted.test\","
              "  \"upstream\": \"127.0.0.1:%d\" } ] }",
              upstream_port, upstream_port, upstream_port);
-    struct policy_env env = {.variable = variable, .secret_lack = secret_lack, .file = file};
-    struct policy *policy = NULL;
-    struct err err;
-    if (policy_parse("test.json", text, strlen(text), &env, &policy, &err)) {
-        fprintf(stderr, "%s\n", err.message);
-        abort();
-    }
-    return policy;
+    stand_in_load_policy(text, file);
 }
 
 /* --- sockets --- */
@@ -325,16 +222,6 @@ static void start_upstream(void)
 
 static struct egress egress;
 
-struct policy *egress_policy_of(const struct egress_sandbox *one)
-{
-    (void)one;
-    return egress.policy;
-}
-void egress_policy_lack(const struct egress_sandbox *one, char *ret, size_t size)
-{
-    (void)one;
-    snprintf(ret, size, "none");
-}
 static struct listener {
     uv_poll_t poll;
     int fd;
@@ -348,32 +235,18 @@ static void on_listener(uv_poll_t *poll, int status, int events)
     assert(status == 0);
     int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     if (fd >= 0)
-        egress_conn_start(&egress, &sandbox, fd, listener->is_tls ? 443 : 80, listener->is_tls);
+        egress_conn_start(&egress, &stand_in_sandbox, fd, listener->is_tls ? 443 : 80,
+                          listener->is_tls);
 }
 
 static struct egress_ca *make_ca(void)
 {
-    struct err err;
-    struct egress_ca *ca = NULL;
-    int key_fd = memfd_create("key", MFD_CLOEXEC);
-    int crt_fd = memfd_create("crt", MFD_CLOEXEC);
-    int out_fd = memfd_create("out", MFD_CLOEXEC);
-    assert(egress_ca_make(key_fd, crt_fd, out_fd, &err) == 0);
-    cleanup_buf struct buf pem = BUF_INIT(65536);
-    assert(lseek(out_fd, 0, SEEK_SET) == 0 && fd_read_all(out_fd, &pem) == 0);
-    assert(egress_ca_open(pem.data, pem.len, &ca, &err) == 0);
-    cleanup_buf struct buf root = BUF_INIT(65536);
-    assert(lseek(crt_fd, 0, SEEK_SET) == 0 && fd_read_all(crt_fd, &root) == 0);
-    BIO *bio = BIO_new_mem_buf(root.data, (int)root.len);
-    X509 *cert = PEM_read_bio_X509(bio, NULL, NULL, NULL);
+    X509 *root;
+    struct egress_ca *ca = stand_in_make_ca(&root);
     client_context = SSL_CTX_new(TLS_client_method());
-    X509_STORE_add_cert(SSL_CTX_get_cert_store(client_context), cert);
+    X509_STORE_add_cert(SSL_CTX_get_cert_store(client_context), root);
     SSL_CTX_set_verify(client_context, SSL_VERIFY_PEER, NULL);
-    X509_free(cert);
-    BIO_free(bio);
-    close(key_fd);
-    close(crt_fd);
-    close(out_fd);
+    X509_free(root);
     return ca;
 }
 
@@ -392,7 +265,7 @@ void harness_start(int idle_ms)
     uv_loop_init(&loop);
     egress.loop = &loop;
     egress.ca = make_ca();
-    egress.policy = make_policy();
+    load_policy();
     egress.idle_ms = idle_ms;
     assert(egress_audit_open(open("/dev/null", O_WRONLY | O_APPEND | O_CLOEXEC), &egress.audit,
                              &err) == 0);

@@ -7,8 +7,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define HARNESS_SECRET "s3cr3t-token-of-the-test"
-
 /* How many times slower than a usual one the machine is: PADDOCK_TEST_PATIENCE, or 1. Limits of
  * time are multiplied by it. */
 int harness_patience(void);
@@ -30,9 +28,8 @@ void upstream_say(struct upstream_call *call, const char *text);
 bool upstream_read(struct upstream_call *call, char *ret, size_t len);
 void upstream_cut(struct upstream_call *call); /* closes TCP without close_notify */
 
-extern atomic_bool harness_sandbox_is_full; /* as if its connections held all they may */
-extern atomic_int upstream_requests;        /* heads seen */
-extern atomic_int upstream_broken;          /* connections that egress ended in mid request */
+extern atomic_int upstream_requests; /* heads seen */
+extern atomic_int upstream_broken;   /* connections that egress ended in mid request */
 
 /* A client in the sandbox. */
 struct client {

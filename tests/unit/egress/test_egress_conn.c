@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "harness.h"
+#include "stand_in.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
 
@@ -145,7 +146,7 @@ static const struct scripted script[] = {
      "HTTP/1.1 302 Found\r\nLocation: https://elsewhere.test/\r\nContent-Length: 0\r\n\r\n", false,
      false},
     {"/ok/leak",
-     "HTTP/1.1 200 OK\r\nX-Echo: Bearer " HARNESS_SECRET
+     "HTTP/1.1 200 OK\r\nX-Echo: Bearer " STAND_IN_SECRET
      "\r\nX-Other: 1\r\nContent-Length: 2\r\n\r\nok",
      false, false},
     {"/ok/until-close", "HTTP/1.1 200 OK\r\n\r\nhello", true, false},
@@ -238,7 +239,7 @@ static void test_request_is_sent_as_judged(void)
     const char *seen = body_of(answer);
     assert(strncmp(seen, "GET /ok/echo/b%2Fc?q=%20;x HTTP/1.1\r\n", 37) == 0);
     assert(strstr(seen, "Host: u.test\r\n") && strstr(seen, "X-Mine: 1\r\n"));
-    assert(strcasestr(seen, "authorization: Bearer " HARNESS_SECRET "\r\n"));
+    assert(strcasestr(seen, "authorization: Bearer " STAND_IN_SECRET "\r\n"));
     assert(!strstr(seen, "Bearer own") && !strcasestr(seen, "x-api-key"));
     assert(!strcasestr(seen, "x-hop") && strstr(seen, "\r\nConnection: TE\r\nTE: trailers\r\n"));
     assert(!strcasestr(seen, "keep-alive") && !strcasestr(seen, "user-agent"));
@@ -271,7 +272,7 @@ static void test_answers_are_relayed_as_they_are(void)
 static void test_an_echoed_secret_is_dropped(void)
 {
     get("/ok/leak");
-    assert(!strstr(answer, HARNESS_SECRET) && strstr(answer, "X-Other: 1\r\n"));
+    assert(!strstr(answer, STAND_IN_SECRET) && strstr(answer, "X-Other: 1\r\n"));
 }
 
 /* CASES A16. */
@@ -655,7 +656,7 @@ static void test_a_full_sandbox_is_served_with_small_buffers(void)
     struct client client;
     int len = snprintf(request, sizeof(request), "GET /ok/length HTTP/1.1\r\nHost: u.test\r\nX: ");
     memset(request + len, 'a', sizeof(request) - (size_t)len);
-    atomic_store(&harness_sandbox_is_full, true);
+    atomic_store(&stand_in_is_full, true);
     test_bodies_arrive_whole();
     test_memory_stays_flat();
     assert(client_open(&client, "u.test"));
@@ -663,7 +664,7 @@ static void test_a_full_sandbox_is_served_with_small_buffers(void)
     assert(client_read_all(&client, answer, sizeof(answer)) == CLIENT_CLEAN);
     assert(strstr(answer, "HTTP/1.1 503 ") == answer && strstr(answer, "connection: close"));
     client_close(&client);
-    atomic_store(&harness_sandbox_is_full, false);
+    atomic_store(&stand_in_is_full, false);
 }
 
 /* Many at once: each its own answer. */
