@@ -22,6 +22,9 @@ void call_close(struct call *call)
         egress_exchange_cancel(call->exchange);
     call->exchange = NULL;
     call_usage_free(call);
+    if (call->is_wide)
+        egress_sandbox_meter(call->sandbox)->wide--;
+    call->is_wide = false;
     policy_unref(call->policy);
     for (size_t i = 0; i < call->secret_count; i++)
         secret_free(&call->secrets[i]);
@@ -279,6 +282,7 @@ static int start_exchange(struct call *call, const struct call_request *request,
     if (find_trust(call, &trust, err))
         return -ENOENT;
     struct egress_request out = {
+        .owner = egress_sandbox_meter(call->sandbox)->id,
         .method = call->method,
         .target = target.data,
         .host = call->host,

@@ -79,6 +79,7 @@ struct call {
     bool was_sent; /* to the upstream, with the rule's secrets */
     bool head_sent;
     bool is_over;            /* its audit line is written */
+    bool is_wide;            /* it has one of LIMIT_EGRESS_WIDE_STREAMS */
     bool is_paused;          /* the upstream waits for room in the front's queue */
     enum egress_body answer; /* framing upstream; NONE: until its connection ends */
     bool answer_is_empty;

@@ -198,6 +198,15 @@ static void on_trailers(void *ctx, const struct http_field *fields, size_t count
         call_fail(call, 502, "the trailers are too large", "limit");
 }
 
+static bool on_widen(void *ctx)
+{
+    struct call *call = ctx;
+    struct egress_meter *meter = egress_sandbox_meter(call->sandbox);
+    call->is_wide = meter->wide < LIMIT_EGRESS_WIDE_STREAMS;
+    meter->wide += call->is_wide;
+    return call->is_wide;
+}
+
 static void on_writable(void *ctx)
 {
     struct call *call = ctx;
@@ -224,6 +233,7 @@ const struct egress_exchange_events call_exchange_events = {
     .head = on_head,
     .body = on_body,
     .trailers = on_trailers,
+    .widen = on_widen,
     .writable = on_writable,
     .end = on_end,
 };

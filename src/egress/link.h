@@ -30,6 +30,7 @@ struct link;
 struct origin {
     struct egress_upstreams *upstreams;
     struct origin *next; /* in its bucket */
+    uint64_t owner;
     char host[POLICY_HOST_MAX];
     uint16_t port;
     char connect_host[POLICY_HOST_MAX]; /* "": the host itself */

@@ -51,10 +51,12 @@ static void finish(struct egress_exchange *exchange)
     exchange_end(exchange, EGRESS_COMPLETE, NULL);
 }
 
-/* A client that takes what comes may have more of it under way. */
+/* A client that takes what comes may have more of it under way, where its sandbox has not too many
+ * such already. */
 static void widen(struct egress_exchange *exchange)
 {
-    if (exchange->window_is_large)
+    const struct egress_exchange_events *events = exchange->events;
+    if (exchange->window_is_large || (events->widen && !events->widen(exchange->ctx)))
         return;
     exchange->window_is_large = true;
     nghttp2_session_set_local_window_size(exchange->link->session, NGHTTP2_FLAG_NONE,

@@ -7,10 +7,12 @@
 #include "task/usage.h"
 
 struct egress_meter {
+    uint64_t id;  /* of the attached sandbox: no other one has had it since the process began */
     int64_t task; /* the number of the one that runs in the sandbox, from 1 on; 0: none */
     int64_t budget_output_tokens, budget_requests; /* 0: no limit */
     int64_t output_tokens, requests;               /* that were used of it */
     size_t readers;                                /* decompressors at work */
+    size_t wide;                                   /* answers whose window is large */
     /* what the supervisor does not know yet, and of which task it is */
     struct model_usage pending;
     int64_t pending_task;

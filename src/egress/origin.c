@@ -1,7 +1,8 @@
 /*
- * Where requests go: found by host, route, and what each side must show the other. Process:
- * paddock-egress. Invariant: two requests share an origin, and so its links, only when all of that
- * is the same.
+ * Where requests go: found by sandbox, host, route, and what each side must show the other.
+ * Process: paddock-egress. Invariant: two requests share an origin, and so its links, only when all
+ * of that is the same. What one sandbox makes an upstream think of its connection (a flood that
+ * ends it, a window that is used up, an answer too many, NTLM) never meets another's requests.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -18,13 +19,14 @@ static unsigned bucket_of(const struct egress_request *request)
     uint32_t hash = 2166136261U; /* FNV-1a */
     for (const char *at = request->host; *at; at++)
         hash = (hash ^ (unsigned char)*at) * 16777619U;
-    return (hash ^ request->port) % ORIGIN_BUCKETS;
+    return (unsigned)((hash ^ request->port ^ request->owner) % ORIGIN_BUCKETS);
 }
 
 static bool origin_is_of(const struct origin *origin, const struct egress_request *request)
 {
     const char *connect_host = request->connect_host ? request->connect_host : "";
-    return origin->port == request->port && strcmp(origin->host, request->host) == 0 &&
+    return origin->owner == request->owner && origin->port == request->port &&
+           strcmp(origin->host, request->host) == 0 &&
            strcmp(origin->connect_host, connect_host) == 0 &&
            (!*connect_host || origin->connect_port == request->connect_port) &&
            origin->is_plain == request->is_plain && trust_is_of(origin->trust, &request->trust);
@@ -82,6 +84,7 @@ static struct origin *origin_make(struct egress_upstreams *upstreams,
         return NULL;
     }
     origin->upstreams = upstreams;
+    origin->owner = request->owner;
     origin->port = request->port;
     origin->connect_port = request->connect_port;
     origin->is_plain = request->is_plain;

@@ -255,11 +255,13 @@ int egress_sandbox_attach(struct egress *egress, const char *name, const char *b
                           struct err *err)
 {
     int fds[EGRESS_LISTENERS];
+    static uint64_t last_id;
     memcpy(fds, listeners, sizeof(fds));
     struct egress_sandbox *sandbox = calloc(1, sizeof(*sandbox));
     int result = sandbox ? 0 : err_errno(err, ENOMEM, "no memory for a sandbox");
     if (sandbox) {
         sandbox->references = 1;
+        sandbox->meter.id = ++last_id;
         sandbox->egress = egress;
         IPC_SET_TEXT(sandbox->name, name);
         IPC_SET_TEXT(sandbox->boot_id, boot_id);

@@ -28,6 +28,7 @@ enum egress_body { EGRESS_BODY_NONE, EGRESS_BODY_LENGTH, EGRESS_BODY_CHUNKED };
 
 /* All pointers are copied before egress_upstream_start returns. */
 struct egress_request {
+    uint64_t owner; /* whose it is: requests of two owners never share a connection */
     const char *method;
     const char *target; /* canonical path and query, sent as it is */
     const char *host; /* canonical; Host header, SNI, and the name the certificate is checked for */
@@ -70,6 +71,8 @@ struct egress_exchange_events {
     bool (*body)(void *ctx, const char *data, size_t len);
     /* Trailers of the answer, before `end`. */
     void (*trailers)(void *ctx, const struct http_field *headers, size_t count);
+    /* True: so much as LIMIT_EGRESS_STREAM_BYTES of the answer may wait. NULL: it may. */
+    bool (*widen)(void *ctx);
     /* There is room for more of the request's body. */
     void (*writable)(void *ctx);
     /* The end; after it the exchange is gone. EGRESS_COMPLETE, or the cause and a text for it: the

@@ -220,7 +220,8 @@
 #define LIMIT_EGRESS_OWN_BUFFER_BYTES (32 * 1024)
 /* All larger buffers of one sandbox: 64 slow readers with full queues. Beyond it each connection
  * has LIMIT_EGRESS_TIGHT_QUEUE_BYTES. With LIMIT_EGRESS_CONNECTIONS, some 150 KiB each for TLS and
- * HTTP both ways, a sandbox holds at most some 64 MiB of egress. */
+ * HTTP both ways, a sandbox holds at most some 64 MiB of egress, and with LIMIT_EGRESS_STREAMS over
+ * HTTP/2, each with its first window, and LIMIT_EGRESS_WIDE_STREAMS, some 48 MiB more. */
 #define LIMIT_EGRESS_SANDBOX_BYTES (16 * 1024 * 1024)
 /* What the kernel holds of a sandbox's connection each way (it doubles the figure); left alone it
  * would give megabytes, for which nobody's limit counts. */
@@ -238,6 +239,8 @@
 #define LIMIT_EGRESS_LINGER_BYTES (16 * 1024 * 1024)
 /* Of one answer over HTTP/2 under way or waiting, once its client takes what comes. */
 #define LIMIT_EGRESS_STREAM_BYTES (512 * 1024)
+/* So many of those at once in one sandbox, 16 MiB; others keep their first window, 64 KiB. */
+#define LIMIT_EGRESS_WIDE_STREAMS 32
 /* What waits to be sent on one connection to an upstream: a head, and bodies' bytes. */
 #define LIMIT_EGRESS_LINK_OUT_BYTES (LIMIT_EGRESS_QUEUE_BYTES + LIMIT_EGRESS_HEAD_BYTES * 3)
 /* A connection to an upstream that nobody uses is kept for so long. */

@@ -1,4 +1,5 @@
 """Upstreams that speak HTTP/2 (RFC 9113), asked by an HTTP/1.1 client from inside a sandbox."""
+import contextlib
 import socket
 import threading
 
@@ -245,6 +246,31 @@ def test_section_5_2_a_slow_client_holds_up_its_own_stream_alone(box, server):
     stream = server.seen("/stall")[-1]
     harness.wait_for(lambda: stream.reset is not None, 20, "the stream is cancelled")
     assert stream.reset == h2.errors.ErrorCodes.CANCEL
+
+
+def test_section_5_2_large_windows_of_a_sandbox_are_bounded(box, server):
+    """Of so many answers that nobody reads, only some may be held up with half a megabyte each."""
+    sent = {}
+
+    def route(stream):
+        stream.send_headers((":status", "200"))
+        while sent.setdefault(stream.number, 0) < 4 << 20:
+            stream.send(bytes(1 << 16))
+            sent[stream.number] += 1 << 16
+    server.routes["/held-up"] = route
+    with contextlib.ExitStack() as stack:
+        for _ in range(40):
+            sock = stack.enter_context(box.connect_tls("h2.test"))
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            sock.sendall(head_of("/held-up"))
+        sums = []
+
+        def is_steady():
+            sums.append(sum(sent.values()))
+            return len(sums) > 10 and len(sent) == 40 and sums[-1] == sums[-10]
+        harness.wait_for(is_steady, 60, "all are held up", interval=0.1)
+        assert sum(count > 500_000 for count in sent.values()) <= 32, sent  # LIMIT_EGRESS_WIDE_STREAMS
+    assert ask(box, head_of("/fine"))[0] == 200
 
 
 def test_section_5_4_1_an_upstream_that_breaks_the_protocol_is_502(box, server):

@@ -16,6 +16,7 @@ import pytest
 
 import harness
 import upstream as u
+import upstream_h2
 
 
 @pytest.fixture(scope="module")
@@ -129,10 +130,19 @@ def server(namespace, folder):
 
 
 @pytest.fixture(scope="module")
-def egress_box(make_daemon, server):
+def server2(namespace, folder):
+    server = upstream_h2.H2Upstream(namespace, folder, name="attacks2", hosts=("two.test",))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def egress_box(make_daemon, server, server2):
     daemon = make_daemon(default_agent="sh", start=False, extra_rules=[
-        server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"])])
+        server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"]),
+        server2.rule("two.test", "two-ca.pem")])
     (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
+    (daemon.folder / "policy/two-ca.pem").write_bytes(open(server2.ca, "rb").read())
     daemon.start()
     sandbox = daemon.sandbox("past-egress")
     assert sandbox.exec("/bin/true")["exitCode"] == 0
@@ -192,6 +202,28 @@ def test_b15_egress_killed_in_a_request_leaves_an_error_and_then_serves(egress_b
     with egress_box.connect_tls("evil.test") as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n")
         assert u.read_answer(sock)[0] == 403
+
+
+def ask(box, host, path="/"):
+    with box.connect_tls(host) as sock:
+        sock.sendall(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (path.encode(), host.encode()))
+        return u.read_answer(sock)
+
+
+def test_two_sandboxes_share_no_connection_to_an_upstream(egress_box, server, server2):
+    """What one makes an upstream think of its connection is nothing to the other: not even to a later one
+    of its name."""
+    for host, count in (("u.test", lambda: server.connections), ("two.test", lambda: len(server2.links))):
+        assert ask(egress_box, host)[0] == 200
+        before = count()
+        assert ask(egress_box, host)[0] == 200
+        assert count() == before
+        for number in range(2):
+            other = egress_box.daemon.sandbox("links-neighbour")
+            other.exec("/bin/true")
+            assert ask(other, host)[0] == 200
+            other.remove()
+            assert count() == before + number + 1
 
 
 def stalled_answer(_server, sock, _request):
@@ -255,6 +287,7 @@ def test_d7_stalled_connections_hold_little_of_egress(egress_box, server, small_
             sock.sendall(b"GET /served HTTP/1.1\r\n" + H + b"\r\n")
             assert u.read_answer(sock)[0] == 200
     neighbour.remove()
+    print("GROWN", grown)
     assert grown < mib * 1024 * sanitizer_factor()
 
 
