@@ -194,7 +194,8 @@ static int set_headers(struct call *call, struct header_list *list,
     for (size_t i = 0; i < count; i++) {
         int result =
             policy_rule_set_value(call->rule, i, egress_secret, call->egress, &values[i], err);
-        if (!result && remember_credential(call, &values[i]))
+        if (!result && policy_rule_set_is_secret(call->rule, i) &&
+            remember_credential(call, &values[i]))
             result = err_set(err, EMSGSIZE, "the rule has too many secrets");
         if (result)
             return result;
@@ -231,7 +232,7 @@ static bool has_override(struct call *call, const struct call_request *request)
     return false;
 }
 
-static void keep_headers(const struct call *call, const struct call_request *request,
+static void keep_headers(struct call *call, const struct call_request *request,
                          struct header_list *list)
 {
     static const char *const framing[] = {"host", "content-length", "expect"};
@@ -342,7 +343,8 @@ void call_begin(struct call *call, const struct call_request *request)
         (!http_equals(request->upgrade.data, request->upgrade.len, "websocket") ||
          request->body != EGRESS_BODY_NONE || strcmp(call->method, "GET") != 0))
         call_refuse(call, 501, "only an upgrade to WebSocket is relayed");
-    else if (!call->push || call_push_begin(call, request))
+    else if ((!call->is_upgrade || !call_is_blind(call)) &&
+             (!call->push || call_push_begin(call, request)))
         forward(call, request);
 }
 

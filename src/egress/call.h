@@ -99,6 +99,7 @@ struct call {
     enum egress_failure failure; /* of its upstream */
     struct model_usage usage;    /* of a rule with `usage`, once it was sent: requests is 1 */
     struct usage_reader *reader;
+    bool has_decoder; /* one of LIMIT_USAGE_DECODERS is for its answer */
 };
 
 /* Clears the call for a request that begins now; egress, sandbox, front and what

@@ -72,12 +72,35 @@ bool call_has_budget(struct call *call)
     return false;
 }
 
-/* An answer that is coded in a way that is not read would not be counted: the upstream is not
- * asked for such a one. */
-bool call_usage_drops(const struct call *call, const struct http_field *header)
+bool call_is_blind(struct call *call)
+{
+    struct refusal refusal;
+    if (!is_counted(call) || !egress_sandbox_meter(call->sandbox)->budget_output_tokens)
+        return false;
+    refuse_with(403,
+                "what a WebSocket to a model uses cannot be counted, and this sandbox has a budget "
+                "of output tokens",
+                &refusal);
+    call_answer_refusal(call, &refusal, "denied");
+    return true;
+}
+
+static bool take_decoder(struct call *call)
+{
+    struct egress_meter *meter = egress_sandbox_meter(call->sandbox);
+    if (!call->has_decoder && meter->decoders < LIMIT_USAGE_DECODERS) {
+        call->has_decoder = true;
+        meter->decoders++;
+    }
+    return call->has_decoder;
+}
+
+/* An answer that is coded in a way that is not read, or while too many others are, would not be
+ * counted: the upstream is not asked for such a one. */
+bool call_usage_drops(struct call *call, const struct http_field *header)
 {
     return is_counted(call) && http_field_is(header, "accept-encoding") &&
-           !usage_reads_all(header->value, header->value_len);
+           (!usage_reads_all(header->value, header->value_len) || !take_decoder(call));
 }
 
 /* ------------------------------------------------------------------------------- counting */
@@ -127,7 +150,6 @@ static void find_value(const struct http_field *fields, size_t count, const char
 
 void call_usage_head(struct call *call, int status, const struct http_field *fields, size_t count)
 {
-    struct egress_meter *meter = egress_sandbox_meter(call->sandbox);
     const char *type, *encoding;
     size_t type_len, encoding_len;
     if (!call->usage.requests || (status < 200 && status != 101))
@@ -138,10 +160,9 @@ void call_usage_head(struct call *call, int status, const struct http_field *fie
     }
     find_value(fields, count, "content-type", &type, &type_len);
     find_value(fields, count, "content-encoding", &encoding, &encoding_len);
-    if (status != 101 && meter->readers < LIMIT_USAGE_READERS)
+    if (status != 101 && (!encoding_len || take_decoder(call)))
         call->reader =
             usage_reader_new(policy_rule_usage(call->rule), type, type_len, encoding, encoding_len);
-    meter->readers += call->reader != NULL;
     call->usage.unread = call->reader == NULL;
 }
 
@@ -153,10 +174,11 @@ void call_usage_body(struct call *call, const char *data, size_t len)
 
 void call_usage_free(struct call *call)
 {
-    if (call->reader)
-        egress_sandbox_meter(call->sandbox)->readers--;
+    if (call->has_decoder)
+        egress_sandbox_meter(call->sandbox)->decoders--;
     usage_reader_free(call->reader);
     call->reader = NULL;
+    call->has_decoder = false;
 }
 
 void call_usage_end(struct call *call)

@@ -275,7 +275,8 @@ enum usage_result usage_reader_end(const struct usage_reader *reader, struct usa
     *ret = reader->scan.tokens;
     if (reader->scan.input_has_cached && ret->cache_read <= ret->input)
         ret->input -= ret->cache_read;
+    ret->output += reader->scan.untold;
     if (reader->trouble)
         return reader->trouble;
-    return reader->scan.has_usage ? USAGE_FOUND : USAGE_NOTHING;
+    return reader->scan.has_usage || reader->scan.untold ? USAGE_FOUND : USAGE_NOTHING;
 }

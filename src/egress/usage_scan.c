@@ -32,6 +32,7 @@ enum node {
     NODE_MESSAGE,
     NODE_USAGE,
     NODE_DETAILS,
+    NODE_PIECE,
     VALUE_MODEL,
     VALUE_INPUT,
     VALUE_OUTPUT,
@@ -54,6 +55,8 @@ static const struct {
     {NODE_ROOT, VALUE_MODEL, EITHER, "model"},
     {NODE_ROOT, NODE_MESSAGE, ANTHROPIC, "message"}, /* of message_start */
     {NODE_ROOT, NODE_MESSAGE, OPENAI, "response"},   /* of response.completed */
+    {NODE_ROOT, NODE_PIECE, EITHER, "delta"},
+    {NODE_ROOT, NODE_PIECE, OPENAI, "choices"},
     {NODE_MESSAGE, NODE_USAGE, EITHER, "usage"},
     {NODE_MESSAGE, VALUE_MODEL, EITHER, "model"},
     {NODE_USAGE, VALUE_INPUT, EITHER, "input_tokens"},
@@ -94,6 +97,7 @@ static void scan_take_key(struct usage_scan *scan)
         if (members[i].parent == scan->nodes[scan->depth] &&
             (members[i].shapes & 1U << scan->shape) && scan_text_is(scan, members[i].key))
             scan->value = members[i].child;
+    scan->has_piece = scan->has_piece || scan->value == NODE_PIECE;
 }
 
 /* A model's name goes into labels and onto terminals: printable, no quotes. */
@@ -126,6 +130,8 @@ static void scan_take_number(struct usage_scan *scan)
         break;
     case VALUE_OUTPUT:
         tokens->output = number;
+        scan->untold = 0;
+        scan->has_piece = false;
         break;
     case VALUE_CREATION:
         tokens->cache_creation = number;
@@ -299,6 +305,8 @@ static void scan_event_byte(struct usage_scan *scan, char c)
         if (scan->line == (int)strlen(data))
             scan_byte(scan, ' '); /* ends a number */
         scan->line = 0;
+        scan->untold += scan->has_piece;
+        scan->has_piece = false;
         scan_begin(scan);
     } else if (scan->line == (int)strlen(data))
         scan_byte(scan, c);

@@ -15,6 +15,11 @@ struct usage_scan {
     bool input_has_cached; /* OpenAI's way: cached tokens are among those of the input */
     struct usage_tokens tokens;
 
+    /* events since the last number of output tokens: each with a piece of an answer has one at
+     * least */
+    int64_t untold;
+    bool has_piece; /* the event that is read */
+
     /* the line of an event */
     int line; /* bytes of "data:" that were seen; -1: another line */
 

@@ -266,10 +266,8 @@ static int check_plain_secrets(struct policy_parser *parser, const struct policy
 {
     const struct json *set = json_get(json_get(json, "headers"), "set");
     for (size_t i = 0; i < rule->set_count; i++)
-        for (size_t j = 0; j < rule->set[i].value.count; j++)
-            if (rule->set[i].value.parts[j].is_secret)
-                return policy_refuse(parser, json_at(set, i),
-                                     "a secret is never sent over plain HTTP");
+        if (policy_rule_set_is_secret(rule, i))
+            return policy_refuse(parser, json_at(set, i), "a secret is never sent over plain HTTP");
     return 0;
 }
 

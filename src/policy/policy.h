@@ -176,6 +176,8 @@ bool policy_rule_refuses_header(const struct policy_rule *rule, const char *name
 const char *policy_rule_remove_name(const struct policy_rule *rule, size_t index);
 size_t policy_rule_set_count(const struct policy_rule *rule);
 const char *policy_rule_set_name(const struct policy_rule *rule, size_t index);
+/* True when a secret is in the value. */
+bool policy_rule_set_is_secret(const struct policy_rule *rule, size_t index);
 /* The value with its secrets put in. `secret` gives a secret's bytes or NULL (then -ENOENT). A
  * value with CR, LF or NUL in it is -EINVAL. */
 int policy_rule_set_value(const struct policy_rule *rule, size_t index,

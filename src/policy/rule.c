@@ -216,6 +216,16 @@ const char *policy_rule_set_name(const struct policy_rule *rule, size_t index)
     return rule->set[index].name;
 }
 
+bool policy_rule_set_is_secret(const struct policy_rule *rule, size_t index)
+{
+    assert(index < rule->set_count);
+    const struct policy_value *value = &rule->set[index].value;
+    for (size_t i = 0; i < value->count; i++)
+        if (value->parts[i].is_secret)
+            return true;
+    return false;
+}
+
 enum policy_usage policy_rule_usage(const struct policy_rule *rule)
 {
     return rule->usage;

@@ -183,9 +183,10 @@
 #define LIMIT_AUDIT_KEPT 100
 
 /* What a decompressor holds of an answer that is read for its usage: Brotli's window of 4 MiB and
- * its tables; and how many such answers of one sandbox are read at once. */
+ * its tables; and how many compressed answers one sandbox may have at once: others are asked for
+ * without compression. */
 #define LIMIT_USAGE_WINDOW_BYTES ((size_t)5 * 1024 * 1024)
-#define LIMIT_USAGE_READERS 32
+#define LIMIT_USAGE_DECODERS 32
 /* The largest budget that can be set. */
 #define LIMIT_BUDGET (1LL << 50)
 

@@ -140,7 +140,7 @@ def server2(namespace, folder):
 def egress_box(make_daemon, server, server2):
     daemon = make_daemon(default_agent="sh", start=False, extra_rules=[
         server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"]),
-        server2.rule("two.test", "two-ca.pem")])
+        server2.rule("two.test", "two-ca.pem"), server.rule("other.test", "u-ca.pem", usage="openai")])
     (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
     (daemon.folder / "policy/two-ca.pem").write_bytes(open(server2.ca, "rb").read())
     daemon.start()
@@ -224,6 +224,62 @@ def test_two_sandboxes_share_no_connection_to_an_upstream(egress_box, server, se
             assert ask(other, host)[0] == 200
             other.remove()
             assert count() == before + number + 1
+
+
+def spend(sock, more=""):
+    sock.sendall(f"GET /spend HTTP/1.1\r\nHost: other.test\r\n{more}\r\n".encode())
+
+
+def test_a_budget_of_tokens_is_not_evaded_by_what_tells_nothing(egress_box, server):
+    """A stream that was not asked for its usage, or that is left before it is told; a WebSocket."""
+    chunk = b'data: {"choices":[{"delta":{"content":"word"}}],"usage":null}\n\n'
+
+    def stream(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n" %
+                     (4 * len(chunk)) + 3 * chunk)
+        sock.recv(1)  # the client leaves
+    server.routes["/spend"] = stream
+    box = egress_box.daemon.sandbox("spender")
+    assert box.daemon.call("PUT", box.path, {"budget": {"output_tokens": 6}}).status == 201
+    box.exec("/bin/true")
+    with box.connect_tls("other.test") as sock:
+        spend(sock, "Connection: Upgrade\r\nUpgrade: websocket\r\n")
+        status, _, body = u.read_answer(sock)
+        assert status == 403 and b"cannot be counted" in body, body
+    for number, wanted in enumerate((200, 200, 402)):
+        with box.connect_tls("other.test") as sock:
+            spend(sock)
+            assert u.read_until(sock, b"\r\n\r\n").startswith(b"HTTP/1.1 %d " % wanted)
+            if wanted == 200:
+                u.read_exactly(sock, 3 * len(chunk))
+        harness.wait_for(lambda: len(box.daemon.get(f"{box.path}/egress").json) == number + 2, 10, "its line")
+    box.remove()
+
+
+def test_more_compressed_answers_than_are_read_are_not_asked_for(egress_box, server):
+    held = threading.Event()
+
+    def route(_server, sock, _request):
+        held.wait(harness.patient(60))
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        return "keep"
+    server.routes["/spend"] = route
+    before = len(server.seen("/spend"))
+
+    def codings():
+        return [request.get("accept-encoding") for request in server.seen("/spend")[before:]]
+    with contextlib.ExitStack() as stack:
+        context = ssl.create_default_context(cafile=egress_box.ca())
+        for sock in egress_box.connect_many(33, "other.test"):  # LIMIT_USAGE_DECODERS, and one
+            sock = stack.enter_context(context.wrap_socket(sock, server_hostname="other.test"))
+            spend(sock, "Accept-Encoding: gzip\r\n")
+        harness.wait_for(lambda: len(codings()) == 33, 20, "the requests")
+        assert codings().count("gzip") == 32 and codings().count(None) == 1
+        held.set()
+        assert u.read_answer(sock)[0] == 200
+    with egress_box.connect_tls("other.test") as sock:
+        spend(sock, "Accept-Encoding: gzip\r\n")
+        assert u.read_answer(sock)[0] == 200 and codings()[-1] == "gzip"
 
 
 def stalled_answer(_server, sock, _request):

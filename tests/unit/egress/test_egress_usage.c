@@ -211,6 +211,34 @@ static void test_what_was_cut_counts_as_far_as_it_came(void)
     assert(tokens.input == 25 && tokens.output == 1);
 }
 
+/* Else the output of a stream that is left in time, or that was asked to tell nothing, is free. */
+static void test_what_a_stream_does_not_tell_is_counted_by_its_pieces(void)
+{
+#define CHUNK "data: {\"choices\":[{\"delta\":{\"content\":\"h\"}}],\"usage\":null}\n\n"
+#define PIECE "data: {\"type\":\"response.output_text.delta\",\"delta\":\"h\"}\n\n"
+    struct usage_tokens tokens;
+    const struct sample *sample = &samples[1];
+    size_t len = (size_t)(strstr(sample->body, "message_delta\ndata:") - sample->body);
+    assert(read_cut(sample, "", sample->body, len, 3, &tokens) == USAGE_FOUND);
+    assert(tokens.input == 25 && tokens.output == 2);
+    static const struct {
+        const char *body;
+        enum usage_result result;
+        int output;
+    } streams[] = {
+        {CHUNK CHUNK CHUNK "data: [DONE]\n\n", USAGE_FOUND, 3},
+        {PIECE PIECE, USAGE_FOUND, 2},
+        {PIECE "data: {\"usage\":{\"output_tokens\":9}}\n\n" PIECE, USAGE_FOUND, 10},
+        {"data: {\"type\": \"ping\"}\n\n: delta\n\n", USAGE_NOTHING, 0},
+    };
+    for (size_t i = 0; i < ARRAY_LEN(streams); i++) {
+        struct sample one = {"", POLICY_USAGE_AUTO, USAGE_FOUND, EVENTS, streams[i].body, {0}};
+        len = strlen(streams[i].body);
+        assert(read_cut(&one, "", streams[i].body, len, 5, &tokens) == streams[i].result);
+        assert(tokens.output == streams[i].output);
+    }
+}
+
 static void test_what_is_not_understood_is_told(void)
 {
     static char coded[CODED_MAX];
@@ -292,6 +320,7 @@ int main(void)
 {
     test_every_shape_in_every_coding_cut_at_every_byte();
     test_what_was_cut_counts_as_far_as_it_came();
+    test_what_a_stream_does_not_tell_is_counted_by_its_pieces();
     test_what_is_not_understood_is_told();
     test_a_bomb_is_not_unpacked();
     test_a_window_that_is_too_large_is_refused();
