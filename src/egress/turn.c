@@ -30,8 +30,10 @@ static void run_all(uv_check_t *check)
 {
     struct turn_queue *queue = check->data;
     struct turn now;
-    if (queue->ring.next == &queue->ring)
+    if (queue->ring.next == &queue->ring) { /* all were cancelled, or there was none */
+        uv_idle_stop(&queue->idle);
         return;
+    }
     now = queue->ring;
     now.next->previous = now.previous->next = &now;
     ring_init(&queue->ring);

@@ -325,6 +325,7 @@ void front_settle(void)
         uv_run(&loop, UV_RUN_NOWAIT);
         assert(++ran < TURNS_MAX);
     } while (serve() || ran < 2 || turns.ring.next != &turns.ring);
+    assert(!uv_is_active((uv_handle_t *)&turns.idle)); /* else the loop never sleeps again */
 }
 
 size_t front_feed(int fd, const void *data, size_t len)
