@@ -14,8 +14,9 @@
 struct egress_ca;
 
 /* The one-shot: reads or makes the root in key_fd and crt_fd (PEM), writes to out_fd an
- * intermediate's private key, its certificate, and the root's certificate (PEM, in this order). */
-int egress_ca_make(int key_fd, int crt_fd, int out_fd, struct err *err);
+ * intermediate's private key, its certificate, and the root's certificate (PEM, in this order), and
+ * to java_fd the root's certificate as a trust store of Java (the same bytes each time). */
+int egress_ca_make(int key_fd, int crt_fd, int out_fd, int java_fd, struct err *err);
 
 /* When the root's certificate in crt_fd (PEM) begins and ends, Unix seconds. -EIO: it is none. */
 int egress_ca_dates(int crt_fd, int64_t *ret_begin, int64_t *ret_end, struct err *err);

@@ -1,5 +1,5 @@
 /* `paddock-egress --make-ca`; see ca.h. A process of its own, the only one that ever holds the
- * root's key; it is given three descriptors, opens nothing, and ends. The root is made when there
+ * root's key; it is given four descriptors, opens nothing, and ends. The root is made when there
  * is none yet: an empty certificate file says so, since the key is written before the certificate.
  */
 #include <openssl/pem.h>
@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "egress/ca.h"
+#include "egress/ca_java.h"
 #include "egress/cert.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
@@ -49,19 +50,22 @@ static int ca_read_pem(int fd, const char *what, struct buf *ret, struct err *er
     return result < 0 ? err_errno(err, -result, "cannot read %s", what) : 0;
 }
 
-/* Replaces what the file holds by what the BIO holds, and waits until it is on disk. */
+/* Replaces what the file holds, and waits until it is on disk. */
+static int ca_write(int fd, const char *data, size_t len, const char *what, struct err *err)
+{
+    if (lseek(fd, 0, SEEK_SET) < 0 || ftruncate(fd, 0) < 0)
+        return err_errno(err, errno, "cannot write %s", what);
+    int result = fd_write_all(fd, data, len);
+    if (result < 0)
+        return err_errno(err, -result, "cannot write %s", what);
+    return fsync(fd) < 0 ? err_errno(err, errno, "cannot write %s", what) : 0;
+}
+
 static int ca_write_pem(int fd, BIO *bio, const char *what, struct err *err)
 {
     char *data = NULL;
     long len = BIO_get_mem_data(bio, &data);
-    if (len <= 0)
-        return cert_error(err, what);
-    if (lseek(fd, 0, SEEK_SET) < 0 || ftruncate(fd, 0) < 0)
-        return err_errno(err, errno, "cannot write %s", what);
-    int result = fd_write_all(fd, data, (size_t)len);
-    if (result < 0)
-        return err_errno(err, -result, "cannot write %s", what);
-    return fsync(fd) < 0 ? err_errno(err, errno, "cannot write %s", what) : 0;
+    return len <= 0 ? cert_error(err, what) : ca_write(fd, data, (size_t)len, what, err);
 }
 
 /* No name of ours is used twice, so that two roots in one trust store are told apart. */
@@ -159,7 +163,7 @@ static int ca_write_intermediate(int out_fd, const struct ca_pair *root, struct 
 }
 
 /* One-shot only; blocks for the disk. */
-int egress_ca_make(int key_fd, int crt_fd, int out_fd, struct err *err)
+int egress_ca_make(int key_fd, int crt_fd, int out_fd, int java_fd, struct err *err)
 {
     cleanup_pair struct ca_pair root = {0};
     int result = ca_read_root(key_fd, crt_fd, &root, err);
@@ -167,7 +171,11 @@ int egress_ca_make(int key_fd, int crt_fd, int out_fd, struct err *err)
         return err_context(err, result,
                            "the CA cannot be used; restore ca.key and ca.crt in the state folder, "
                            "or remove both to have a new CA made");
-    return ca_write_intermediate(out_fd, &root, err);
+    cleanup_buf struct buf java = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    result = ca_java_store(root.cert, &java, err);
+    if (result == 0)
+        result = ca_write(java_fd, java.data, java.len, "Java's trust store", err);
+    return result < 0 ? result : ca_write_intermediate(out_fd, &root, err);
 }
 
 int egress_ca_dates(int crt_fd, int64_t *ret_begin, int64_t *ret_end, struct err *err)

@@ -1,7 +1,7 @@
 /*
  * paddock-egress: the only way out of the sandboxes, and with --make-ca the one-shot that makes
  * their CA. Hears the supervisor on descriptor 3; the one-shot hears nobody and gets ca.key,
- * ca.crt, an empty memfd and its seccomp filter as 3, 4, 5 and 6. Confines itself before it reads a
+ * ca.crt, two empty memfds and its seccomp filter as 3 to 7. Confines itself before it reads a
  * single byte of either.
  */
 #include <fcntl.h>
@@ -23,7 +23,8 @@
 #define MAKE_CA_KEY_FD 3
 #define MAKE_CA_CRT_FD 4
 #define MAKE_CA_OUT_FD 5
-#define MAKE_CA_SECCOMP_FD 6
+#define MAKE_CA_JAVA_FD 6
+#define MAKE_CA_SECCOMP_FD 7
 #define CA_DATES_CRT_FD 3
 #define CA_DATES_OUT_FD 4
 
@@ -51,7 +52,8 @@ static int make_ca(struct err *err)
     if (result == 0)
         result = confine_seccomp(MAKE_CA_SECCOMP_FD, err);
     if (result == 0)
-        result = egress_ca_make(MAKE_CA_KEY_FD, MAKE_CA_CRT_FD, MAKE_CA_OUT_FD, err);
+        result =
+            egress_ca_make(MAKE_CA_KEY_FD, MAKE_CA_CRT_FD, MAKE_CA_OUT_FD, MAKE_CA_JAVA_FD, err);
     return result;
 }
 

@@ -81,7 +81,7 @@ static int write_common(const struct writer *writer, int root_fd, const struct c
                         struct err *err)
 {
     size_t len;
-    const char *text = common_text(file, writer->start->ca_pem, writer->start->ca_pem_len, &len);
+    const char *text = common_text(file, &writer->start->trust, &len);
     if (common_is_same(root_fd, file->path, geteuid(), text, len))
         return 0;
     if (file->is_below) { /* the image's own, or the agent's */

@@ -19,21 +19,34 @@
  * when a package brings a CA, keeps ours: it is in the distribution's place for local ones too.
  * The sandbox's own name needs no line in hosts: every name has an address there. */
 const struct common_file common_files[COMMON_FILES] = {
-    {"etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n", false},
-    {"etc/resolv.conf", "nameserver " NETWORK_IPV4 "\n", false},
-    {"etc/ssl/certs/ca-certificates.crt", NULL, false},
-    {"usr/local/share/ca-certificates/paddock.crt", NULL, false},
+    {"etc/hosts", "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n", COMMON_TEXT,
+     false},
+    {"etc/resolv.conf", "nameserver " NETWORK_IPV4 "\n", COMMON_TEXT, false},
+    {"etc/ssl/certs/ca-certificates.crt", NULL, COMMON_CA, false},
+    {"usr/lib/ssl/cert.pem", NULL, COMMON_CA, false}, /* OpenSSL without its variable */
+    {"etc/ssl/certs/java/cacerts", NULL, COMMON_CA_JAVA, false},
+    {"usr/local/share/ca-certificates/paddock.crt", NULL, COMMON_CA, false},
     {"etc/gitconfig",
      "[user]\n\tname = Paddock Agent\n\temail = agent@localhost\n"
      "[safe]\n\tdirectory = *\n[init]\n\tdefaultBranch = main\n",
-     true}, /* an image may bring its own */
+     COMMON_TEXT, true}, /* an image may bring its own */
 };
 
-const char *common_text(const struct common_file *file, const char *ca_pem, size_t ca_pem_len,
+const char *common_text(const struct common_file *file, const struct sandbox_trust *trust,
                         size_t *ret_len)
 {
-    *ret_len = file->text ? strlen(file->text) : ca_pem_len;
-    return file->text ? file->text : ca_pem;
+    switch (file->kind) {
+    case COMMON_TEXT:
+        *ret_len = strlen(file->text);
+        return file->text;
+    case COMMON_CA:
+        *ret_len = trust->pem_len;
+        return trust->pem;
+    case COMMON_CA_JAVA:
+        break;
+    }
+    *ret_len = trust->java_len;
+    return trust->java;
 }
 
 bool common_is_same(int dir_fd, const char *path, uid_t owner, const char *data, size_t len)
@@ -58,12 +71,12 @@ static void file_path(const struct common_file *file, char ret[PATH_ROOM])
     snprintf(ret, PATH_ROOM, "%s/%s", file->is_below ? COMMON_BELOW : COMMON_ABOVE, file->path);
 }
 
-bool common_is_current(int common_fd, uid_t owner, const char *ca_pem, size_t ca_pem_len)
+bool common_is_current(int common_fd, uid_t owner, const struct sandbox_trust *trust)
 {
     for (size_t i = 0; i < COMMON_FILES; i++) {
         char path[PATH_ROOM];
         size_t len;
-        const char *text = common_text(&common_files[i], ca_pem, ca_pem_len, &len);
+        const char *text = common_text(&common_files[i], trust, &len);
         file_path(&common_files[i], path);
         if (!common_is_same(common_fd, path, owner, text, len))
             return false;
@@ -85,12 +98,12 @@ static int make_parents(int dir_fd, const char *path, struct err *err)
     return 0;
 }
 
-int common_fill(int common_fd, const char *ca_pem, size_t ca_pem_len, struct err *err)
+int common_fill(int common_fd, const struct sandbox_trust *trust, struct err *err)
 {
     for (size_t i = 0; i < COMMON_FILES; i++) {
         char path[PATH_ROOM];
         size_t len;
-        const char *text = common_text(&common_files[i], ca_pem, ca_pem_len, &len);
+        const char *text = common_text(&common_files[i], trust, &len);
         file_path(&common_files[i], path);
         int result = make_parents(common_fd, path, err);
         if (result < 0)

@@ -26,6 +26,14 @@ struct sandbox_limits {
     int64_t pids;         /* 0: none */
 };
 
+/* Our CA's certificate, as programs in a sandbox read it. */
+struct sandbox_trust {
+    const char *pem; /* the bundle of most */
+    size_t pem_len;
+    const char *java; /* a trust store of Java's */
+    size_t java_len;
+};
+
 struct sandbox_start {
     const char *name;    /* also the hostname */
     const char *boot_id; /* a fresh UUID in text */
@@ -37,8 +45,7 @@ struct sandbox_start {
     int listen_fd;       /* listening SOCK_SEQPACKET socket bound to init.sock; becomes init's */
     struct sandbox_limits limits;
     const char *const *environment; /* NAME=VALUE..., NULL: base of every program inside */
-    const char *ca_pem;             /* our CA's certificate, written to the trust bundle */
-    size_t ca_pem_len;
+    struct sandbox_trust trust;
 };
 
 /* A live instance. The struct is the caller's; sandbox_instance_release closes what it holds. */

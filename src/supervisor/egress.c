@@ -25,7 +25,8 @@ static struct egress_maker {
     struct sandbox_process process;
     struct event *ended;
     int intermediate_fd;
-} egress_maker = {.intermediate_fd = -1};
+    int java_fd; /* the root as a trust store of Java */
+} egress_maker = {.intermediate_fd = -1, .java_fd = -1};
 
 /* Loads of the policy are numbered; who asked for one is told how it went. */
 struct egress_reload {
@@ -243,6 +244,11 @@ static int egress_read_ca(struct supervisor *supervisor, struct err *err)
         return err_errno(err, -result, "cannot read ca.crt");
     if (supervisor->ca_pem.len == 0)
         return err_set(err, EINVAL, "ca.crt is empty");
+    buf_free(&supervisor->ca_java);
+    supervisor->ca_java = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    if (lseek(egress_maker.java_fd, 0, SEEK_SET) < 0 ||
+        fd_read_all(egress_maker.java_fd, &supervisor->ca_java) < 0 || !supervisor->ca_java.len)
+        return err_set(err, EINVAL, "Java's trust store cannot be read");
     result = state_make_common(supervisor, err);
     if (result < 0)
         buf_free(&supervisor->ca_pem); /* nothing starts without it */
@@ -261,7 +267,8 @@ static void egress_on_made(void *ctx)
     if (result == 0)
         result = egress_run(supervisor, &err);
     close(egress_maker.intermediate_fd);
-    egress_maker.intermediate_fd = -1;
+    close(egress_maker.java_fd);
+    egress_maker.intermediate_fd = egress_maker.java_fd = -1;
     if (result < 0 && supervisor->egress.channel)
         child_kill(&supervisor->egress, err.message);
     else if (result < 0)
@@ -283,13 +290,14 @@ static int egress_make(void *ctx, struct child *child, struct err *err)
     cleanup_fd int key = openat(supervisor->state_fd, "ca.key", flags, 0600);
     cleanup_fd int crt = openat(supervisor->state_fd, "ca.crt", flags, 0644);
     cleanup_fd int out = memfd_create("intermediate", MFD_CLOEXEC);
-    if (key < 0 || crt < 0 || out < 0)
+    cleanup_fd int java = memfd_create("java", MFD_CLOEXEC);
+    if (key < 0 || crt < 0 || out < 0 || java < 0)
         return err_errno(err, errno, "cannot open the CA's files");
     int filter = sandbox_host_seccomp_fd(supervisor->host, SECCOMP_EGRESS);
     if (filter < 0)
         return err_errno(err, -filter, "there is no seccomp filter for egress");
     const char *const argv[] = {"paddock-egress", "--make-ca", NULL};
-    int fds[4] = {key, crt, out, filter};
+    int fds[5] = {key, crt, out, java, filter};
     struct spawn spawn = {.path = supervisor->paths->egress,
                           .argv = argv,
                           .id = egress_id(supervisor),
@@ -300,6 +308,7 @@ static int egress_make(void *ctx, struct child *child, struct err *err)
     if (result < 0)
         return result;
     egress_maker.intermediate_fd = TAKE_FD(out);
+    egress_maker.java_fd = TAKE_FD(java);
     egress_maker.ended =
         event_watch(&supervisor->loop, egress_maker.process.pidfd, egress_on_made, supervisor);
     return -EINPROGRESS;

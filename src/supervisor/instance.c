@@ -206,8 +206,7 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
                    .cpu_millis = settings_limit(settings->cpu_millis, config->cpu_millis),
                    .pids = settings_limit(settings->pids, config->pids)},
         .environment = environment,
-        .ca_pem = supervisor->ca_pem.data,
-        .ca_pem_len = supervisor->ca_pem.len,
+        .trust = supervisor_trust(supervisor),
     };
     return sandbox_instance_start(supervisor->host, &start, &sandbox->instance, err);
 }

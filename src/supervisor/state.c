@@ -190,20 +190,26 @@ int state_check_room(const struct supervisor *supervisor, struct err *err)
 
 struct state_filling {
     int fd;
-    const struct buf *ca;
+    struct sandbox_trust trust;
 };
+
+struct sandbox_trust supervisor_trust(const struct supervisor *supervisor)
+{
+    const struct buf *pem = &supervisor->ca_pem, *java = &supervisor->ca_java;
+    return (struct sandbox_trust){
+        .pem = pem->data, .pem_len = pem->len, .java = java->data, .java_len = java->len};
+}
 
 static int state_fill_common(void *ctx, struct err *err)
 {
     const struct state_filling *filling = ctx;
-    return common_fill(filling->fd, filling->ca->data, filling->ca->len, err);
+    return common_fill(filling->fd, &filling->trust, err);
 }
 
 /* What is there belongs to instances that run: it goes to the trash as an image does, never changed
  * under them. */
 static int state_renew_common(struct supervisor *supervisor, struct err *err)
 {
-    const struct buf *ca = &supervisor->ca_pem;
     int result = state_to_trash(supervisor, supervisor->state_fd, COMMON_NEW, "common", NULL);
     if (result < 0 && result != -ENOENT)
         return err_errno(err, -result, "cannot move the old " COMMON_NEW " away");
@@ -212,7 +218,7 @@ static int state_renew_common(struct supervisor *supervisor, struct err *err)
     cleanup_fd int fresh = fd;
     if (result == 0 && fchmod(fresh, 0755) < 0)
         result = err_errno(err, errno, "cannot open " COMMON_NEW " to others");
-    struct state_filling filling = {.fd = fresh, .ca = ca};
+    struct state_filling filling = {.fd = fresh, .trust = supervisor_trust(supervisor)};
     if (result == 0)
         result = sandbox_run_inside(supervisor->host, state_fill_common, &filling, err);
     if (result < 0)
@@ -227,10 +233,10 @@ static int state_renew_common(struct supervisor *supervisor, struct err *err)
 
 int state_make_common(struct supervisor *supervisor, struct err *err)
 {
-    const struct buf *ca = &supervisor->ca_pem;
+    const struct sandbox_trust trust = supervisor_trust(supervisor);
     const int flags = O_PATH | O_DIRECTORY;
     int fd = fd_open_beneath(supervisor->state_fd, COMMON, flags, 0, false, NULL);
-    if (fd < 0 || !common_is_current(fd, row_root_on_disk(&supervisor->row), ca->data, ca->len)) {
+    if (fd < 0 || !common_is_current(fd, row_root_on_disk(&supervisor->row), &trust)) {
         cleanup_fd_at(&fd);
         int result = state_renew_common(supervisor, err);
         if (result < 0)

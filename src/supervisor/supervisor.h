@@ -83,6 +83,7 @@ struct supervisor {
     struct msg_ports ports; /* that the policies name beside 80 and 443 */
     bool has_ports;         /* egress has told them */
     struct buf ca_pem;      /* our CA's certificate, for sandboxes */
+    struct buf ca_java;     /* the same as a trust store of Java */
 
     struct sandbox *sandboxes; /* the table */
     size_t instance_count;     /* sandboxes that are not stopped */
@@ -130,6 +131,9 @@ int floor_check(const struct supervisor *supervisor, struct err *err);
 /* Moves dir_fd/name into trash under a fresh name "KIND-...". */
 int state_to_trash(struct supervisor *supervisor, int dir_fd, const char *name, const char *kind,
                    struct err *err);
+
+/* The CA's certificate, which stays the supervisor's. */
+struct sandbox_trust supervisor_trust(const struct supervisor *supervisor);
 
 /* Makes STATE/common what it must be with this CA, and opens it. */
 int state_make_common(struct supervisor *supervisor, struct err *err);

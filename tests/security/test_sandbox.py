@@ -118,6 +118,17 @@ def test_no_descriptor_and_no_environment_of_the_daemon(box):
                                          "HOSTNAME"}
 
 
+def test_c5_our_ca_is_where_each_kind_of_program_looks(box):
+    """tests/slow/test_toolchains.py tries them all; a start writes anew what was changed."""
+    places = ("/etc/ssl/certs/ca-certificates.crt /usr/lib/ssl/cert.pem "
+              "/usr/local/share/ca-certificates/paddock.crt")
+    own = box.daemon.state.joinpath("ca.crt").read_text()
+    for name in places.split():
+        assert box.sh(f"cat {name}")["stdout"] == own, name
+    java = box.sh("od -An -tx1 -N8 /etc/ssl/certs/java/cacerts && stat -c %a:%u /etc/ssl/certs/java/cacerts")
+    assert java["stdout"].split() == "fe ed fe ed 00 00 00 02 644:0".split(), java
+
+
 def test_d12_the_task_folder_is_out_of_reach(box):
     prompt = ("cd /workspace; mv task t2; rm -rf task; ln -s /etc task/x; echo 0 > task/exit-code; "
               "kill -9 1; kill -9 -1 2>/dev/null; : > /proc/self/fd/1; truncate -s0 task/stdout.log; "

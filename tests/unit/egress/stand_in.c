@@ -129,7 +129,8 @@ struct egress_ca *stand_in_make_ca(X509 **ret_root)
     cleanup_fd int key_fd = memfd_create("key", MFD_CLOEXEC);
     cleanup_fd int crt_fd = memfd_create("crt", MFD_CLOEXEC);
     cleanup_fd int out_fd = memfd_create("out", MFD_CLOEXEC);
-    assert(egress_ca_make(key_fd, crt_fd, out_fd, &err) == 0);
+    cleanup_fd int java_fd = memfd_create("java", MFD_CLOEXEC);
+    assert(egress_ca_make(key_fd, crt_fd, out_fd, java_fd, &err) == 0);
     cleanup_buf struct buf pem = BUF_INIT(65536);
     assert(lseek(out_fd, 0, SEEK_SET) == 0 && fd_read_all(out_fd, &pem) == 0);
     assert(egress_ca_open(pem.data, pem.len, &ca, &err) == 0);

@@ -97,7 +97,7 @@ class Supervisor:
 
     def make_ca(self):
         out = memfd()
-        pid = spawn(self.binary, ["paddock-egress", "--make-ca"], [*self.files, out, self.filter_fd])
+        pid = spawn(self.binary, ["paddock-egress", "--make-ca"], [*self.files, out, memfd(), self.filter_fd])
         return wait(pid), out
 
     def start(self):

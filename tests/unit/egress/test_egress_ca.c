@@ -16,7 +16,7 @@
 #include "util/fd.h"
 #include "util/limits.h"
 
-static int key_fd, crt_fd;
+static int key_fd, crt_fd, java_fd;
 static X509 *root;
 static struct egress_ca *ca;
 
@@ -38,7 +38,7 @@ static void make(struct buf *ret)
 {
     struct err err = {0};
     cleanup_fd int out = memfd_create("out", MFD_CLOEXEC);
-    int result = egress_ca_make(key_fd, crt_fd, out, &err);
+    int result = egress_ca_make(key_fd, crt_fd, out, java_fd, &err);
     assert(result == 0);
     contents(out, ret);
 }
@@ -68,6 +68,36 @@ static void test_the_root_is_made_once(void)
     assert(egress_ca_end(ca) - time(NULL) <= CERT_INTERMEDIATE_DAYS * CERT_DAY_S);
 }
 
+/* As `keytool -importcert` writes it: in front of the certificate numbers and two names, behind it
+ * a SHA-1 of password, phrase and all the rest. */
+static void test_c5_java_is_given_the_root_in_its_own_form(void)
+{
+    static const char head[] = "\xfe\xed\xfe\xed\0\0\0\2\0\0\0\1\0\0\0\2\0\7paddock";
+    static const char phrase[] = "\0c\0h\0a\0n\0g\0e\0i\0t"
+                                 "Mighty Aphrodite";
+    enum { HEAD = sizeof(head) - 1, DATE = 8, KIND = 7, SHA = 20 };
+    cleanup_buf struct buf first = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    cleanup_buf struct buf pem = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    cleanup_buf struct buf store = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    contents(java_fd, &first);
+    make(&pem);
+    contents(java_fd, &store);
+    assert(first.len == store.len && memcmp(first.data, store.data, store.len) == 0);
+    unsigned char *der = NULL;
+    int len = i2d_X509(root, &der);
+    assert(len > 0 && store.len == HEAD + DATE + KIND + 4 + (size_t)len + SHA);
+    const char *at = store.data + HEAD + DATE;
+    assert(memcmp(store.data, head, HEAD) == 0 && memcmp(at, "\0\5X.509", KIND) == 0);
+    assert(memcmp(at + KIND + 4, der, (size_t)len) == 0);
+    OPENSSL_free(der);
+    cleanup_buf struct buf hashed = BUF_INIT(LIMIT_CA_PEM_BYTES);
+    assert(buf_append(&hashed, phrase, sizeof(phrase) - 1) == 0);
+    assert(buf_append(&hashed, store.data, store.len - SHA) == 0);
+    unsigned char digest[SHA];
+    assert(EVP_Digest(hashed.data, hashed.len, digest, NULL, EVP_sha1(), NULL));
+    assert(memcmp(store.data + store.len - SHA, digest, SHA) == 0);
+}
+
 static int make_from(const char *key, const char *crt, struct err *err)
 {
     cleanup_fd int other_key = memfd_create("key", MFD_CLOEXEC);
@@ -75,7 +105,8 @@ static int make_from(const char *key, const char *crt, struct err *err)
     cleanup_fd int out = memfd_create("out", MFD_CLOEXEC);
     assert(fd_write_all(other_key, key, strlen(key)) == 0);
     assert(fd_write_all(other_crt, crt, strlen(crt)) == 0);
-    int result = egress_ca_make(other_key, other_crt, out, err);
+    cleanup_fd int java = memfd_create("java", MFD_CLOEXEC);
+    int result = egress_ca_make(other_key, other_crt, out, java, err);
     if (result < 0) {
         /* what was there is left as it was, and nothing given out */
         assert(lseek(out, 0, SEEK_END) == 0);
@@ -348,7 +379,9 @@ int main(void)
 {
     key_fd = memfd_create("ca.key", MFD_CLOEXEC);
     crt_fd = memfd_create("ca.crt", MFD_CLOEXEC);
+    java_fd = memfd_create("java", MFD_CLOEXEC);
     test_the_root_is_made_once();
+    test_c5_java_is_given_the_root_in_its_own_form();
     test_a_root_that_does_not_hold_is_refused();
     test_an_intermediate_of_another_root_is_refused();
     test_clients_verify_the_leaf();

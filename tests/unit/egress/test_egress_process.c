@@ -127,10 +127,11 @@ static void send_start(void)
     struct err err = {0};
     cleanup_fd int key = memfd_create("key", MFD_CLOEXEC);
     cleanup_fd int crt = memfd_create("crt", MFD_CLOEXEC);
+    cleanup_fd int java = memfd_create("java", MFD_CLOEXEC);
     int fds[3] = {memfd_create("out", MFD_CLOEXEC), open("/dev/null", O_WRONLY | O_CLOEXEC), -1};
     static const char vars[] = "{\"ACCOUNT\": \"acct\"}";
     fds[2] = fd_sealed("vars", vars, strlen(vars), &err);
-    assert(egress_ca_make(key, crt, fds[0], &err) == 0);
+    assert(egress_ca_make(key, crt, fds[0], java, &err) == 0);
     struct msg_egress_start start = {.idle_ms = 1234};
     assert(ipc_send(sock, IPC_EGRESS_START, 0, &start, fds, 3, &err) == 0);
     for (size_t i = 0; i < 3; i++)

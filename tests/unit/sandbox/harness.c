@@ -21,7 +21,7 @@
 #include "util/fd.h"
 
 #define WAIT_MS 10000
-#define RIG_CA "OUR CA\n"
+static const struct sandbox_trust RIG_TRUST = {"OUR CA\n", 7, "JAVA", 4};
 
 /* The rig whose instance must not outlive a failed assertion. */
 static struct rig *current;
@@ -85,7 +85,7 @@ void rig_open(struct rig *rig, const char *init_path, const char *probe_path)
     make_sandbox(state);
     assert(mkdirat(state, "common", 0755) == 0);
     rig->common_fd = openat(state, "common", O_PATH | O_DIRECTORY | O_CLOEXEC);
-    assert(common_fill(rig->common_fd, RIG_CA, strlen(RIG_CA), NULL) == 0);
+    assert(common_fill(rig->common_fd, &RIG_TRUST, NULL) == 0);
     rig->image_fd = openat(state, "rootfs", O_PATH | O_DIRECTORY | O_CLOEXEC);
     rig->folder_fd = openat(state, "sandbox", O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct stat st;
@@ -145,8 +145,7 @@ static void clone_instance(struct rig *rig, const char *name)
         .listen_fd = listen_fd,
         .limits = {.memory_bytes = 64LL << 20, .cpu_millis = 1000, .pids = 64},
         .environment = environment,
-        .ca_pem = RIG_CA,
-        .ca_pem_len = strlen(RIG_CA),
+        .trust = RIG_TRUST,
     };
     int result = sandbox_instance_start(rig->host, &start, &rig->instance, &err);
     if (result < 0)
