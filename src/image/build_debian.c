@@ -141,6 +141,7 @@ int build_debian(const struct recipe *recipe, struct err *err)
         "--dpkgopt=path-exclude=/usr/share/doc/*",
         "--dpkgopt=path-include=/usr/share/doc/*/copyright",
         "--dpkgopt=path-exclude=/usr/share/man/*",
+        "--dpkgopt=path-include=/usr/share/man/man[1-9]", /* a JDK's scripts put links there */
         "--dpkgopt=path-exclude=/usr/share/info/*",
         "--dpkgopt=path-exclude=/usr/share/locale/*",
         "--dpkgopt=path-exclude=/usr/share/lintian/*",
