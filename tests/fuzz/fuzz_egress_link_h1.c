@@ -192,7 +192,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     run(&in_one, &whole);
     bool has_rest = run(&in_pieces, &cut) < in_pieces.len;
     told_expect_same(&whole, &cut);
-    assert(whole.body.len == cut.body.len && whole.failure == cut.failure);
     expect_sound(&in_one, &whole);
     assert(!has_rest || (!whole.keeps_link && !cut.keeps_link));
     size_t shorter = in_one.len ? (data[1] | (size_t)data[2] << 8) % in_one.len : 0;

@@ -45,7 +45,7 @@ void rig_finish(void);
 size_t rig_bytes(void);
 /* The owner waits no more. */
 void told_go_on(struct told *told);
-/* But that a failure may come before what waited of a body was taken, and of two the first counts.
- */
 void told_expect_same(const struct told *one, const struct told *other);
+/* As far as one of them came. */
+void told_expect_alike(const struct told *one, const struct told *other);
 void told_free(struct told *told);
