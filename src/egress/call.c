@@ -317,7 +317,6 @@ static void forward(struct call *call, const struct call_request *request)
         result = start_exchange(call, request, &list, &err);
     for (size_t i = 0; i < ARRAY_LEN(values); i++)
         secret_free(&values[i]);
-    call->was_sent = !result && !call->push;
     if (!result)
         call_usage_begin(call);
     if (!result)
@@ -351,7 +350,7 @@ void call_begin(struct call *call, const struct call_request *request)
 size_t call_write(struct call *call, const char *data, size_t len, size_t most)
 {
     if (call->push && call->exchange)
-        return call_push_write(call, data, len);
+        return call_push_write(call, data, len, most);
     size_t taken = call->exchange ? egress_exchange_write(call->exchange, data, len, most) : len;
     call->bytes_out += call->exchange ? taken : 0;
     return taken;

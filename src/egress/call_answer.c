@@ -16,11 +16,19 @@ static void answer_ourselves(struct call *call, const struct refusal *refusal)
     call->front->refuse(call, &own);
 }
 
+/* The exchange is over, or will be. */
+static struct egress_exchange *leave_exchange(struct call *call)
+{
+    struct egress_exchange *exchange = TAKE_PTR(call->exchange);
+    call->was_sent = exchange && egress_exchange_was_sent(exchange);
+    return exchange;
+}
+
 static void drop_exchange(struct call *call)
 {
-    if (call->exchange)
-        egress_exchange_cancel(call->exchange);
-    call->exchange = NULL;
+    struct egress_exchange *exchange = leave_exchange(call);
+    if (exchange)
+        egress_exchange_cancel(exchange);
 }
 
 /* `reason` is the audit's. */
@@ -68,9 +76,10 @@ static void fail_by_upstream(struct call *call, enum egress_failure failure, con
 
 void call_abandon(struct call *call)
 {
-    if (call->exchange)
-        call_audit(call, "allowed", "the connection ended before the answer did", "client");
+    if (!call->exchange)
+        return;
     drop_exchange(call);
+    call_audit(call, "allowed", "the connection ended before the answer did", "client");
 }
 
 static bool holds_secret(const struct call *call, const char *data, size_t len)
@@ -91,7 +100,7 @@ static size_t filter(const struct call *call, const struct http_field *fields, s
         /* Trailer tells which trailers come, and those are relayed. */
         bool is_trailer = http_field_is(field, "trailer") && !call->is_http10;
         if ((!is_trailer && http1_is_hop_by_hop(fields, count, field->name, field->name_len)) ||
-            http_field_is(field, "content-length") ||
+            http_field_is(field, "content-length") || http_field_is(field, "x-paddock-reason") ||
             holds_secret(call, field->value, field->value_len) ||
             holds_secret(call, field->name, field->name_len))
             continue;
@@ -217,7 +226,7 @@ static void on_writable(void *ctx)
 static void on_end(void *ctx, enum egress_failure failure, const char *reason)
 {
     struct call *call = ctx;
-    call->exchange = NULL;
+    leave_exchange(call);
     bool is_short =
         call->answer == EGRESS_BODY_LENGTH && call->answer_left > 0 && !call->answer_is_empty;
     if (failure || is_short) {

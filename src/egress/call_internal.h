@@ -18,7 +18,7 @@ bool call_is_allowed(struct call *call);
  * that is needed, and what it takes may be dropped. End comes before that of the exchange, which
  * may be gone then. */
 bool call_push_begin(struct call *call, const struct call_request *request);
-size_t call_push_write(struct call *call, const char *data, size_t len);
+size_t call_push_write(struct call *call, const char *data, size_t len, size_t most);
 void call_push_end(struct call *call);
 /* call_usage.c. False: the sandbox has no budget left for this rule, and the call is answered. */
 bool call_has_budget(struct call *call);

@@ -74,7 +74,6 @@ static void judge(struct call *call, bool is_end)
     case POLICY_PUSH_ALLOWED:
         free(call->push);
         call->push = NULL;
-        call->was_sent = true;
         egress_exchange_release(call->exchange);
         break;
     case POLICY_PUSH_REFUSED:
@@ -87,14 +86,19 @@ static void judge(struct call *call, bool is_end)
     }
 }
 
-size_t call_push_write(struct call *call, const char *data, size_t len)
+size_t call_push_write(struct call *call, const char *data, size_t len, size_t most)
 {
     if (call->push->state == POLICY_PUSH_REFUSED)
         return len;
-    size_t taken = egress_exchange_write(call->exchange, data, len, LIMIT_POLICY_PUSH_BYTES);
+    size_t taken = egress_exchange_write(call->exchange, data, len, most);
     call->bytes_out += taken;
     judge(call, false);
-    return taken;
+    if (taken == len || !call->exchange || !call->push)
+        return taken;
+    /* nothing of it goes before all of the list is there, so that there will be no room */
+    call_fail(call, 503, "too many bytes of this sandbox's requests and answers wait to be taken",
+              "limit");
+    return len;
 }
 
 void call_push_end(struct call *call)

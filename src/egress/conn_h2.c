@@ -15,6 +15,8 @@
 #define STREAM_WINDOW 65535
 #define CONNECTION_WINDOW (1024 * 1024)
 #define OUT_ENOUGH (64 * 1024)
+/* Frames that wait to be sent: some for each stream, and answers to what is no stream. */
+#define FRAMES_MAX 1000
 
 static void stream_free(struct stream *stream)
 {
@@ -388,7 +390,8 @@ bool conn_h2_feed(struct egress_conn *conn)
     conn->in_used = conn->in.len;
     if (was_idle && h2->stream_count)
         conn_set_deadline(conn, conn->egress->idle_ms);
-    return used >= 0 && !h2->is_broken;
+    return used >= 0 && !h2->is_broken &&
+           nghttp2_session_get_outbound_queue_size(h2->session) <= FRAMES_MAX;
 }
 
 bool conn_h2_fill(struct egress_conn *conn)

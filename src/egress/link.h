@@ -150,6 +150,7 @@ struct egress_exchange {
     bool expects_continue;
     bool takes_trailers;
     bool is_head_request;
+    bool was_sent;
     bool was_tried;       /* on a link that ended before an answer began */
     bool is_held;         /* not released yet */
     bool is_alone;        /* needs a link of its own */

@@ -357,5 +357,7 @@ int egress_process_run(int sock, struct err *err)
     uv_timer_start(&process.renewal, process_renew, RENEW_CHECK_MS, RENEW_CHECK_MS);
     uv_poll_start(&process.poll, UV_READABLE | UV_DISCONNECT, process_readable);
     uv_run(&process.loop, UV_RUN_DEFAULT);
+    for (size_t i = 0; i < process.sandbox_count; i++)
+        egress_conn_close_all(process.sandboxes[i]); /* what is under way has its line, too */
     return process.result;
 }

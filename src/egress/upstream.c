@@ -149,6 +149,7 @@ void origin_serve(struct origin *origin)
         if (link) {
             stop_waiting(exchange);
             exchange->link = link;
+            exchange->was_sent = true;
             link_set_idle(link, false);
             link->protocol->submit(link, exchange);
             link->was_used = true;
@@ -345,6 +346,11 @@ const char *egress_exchange_protocol(const struct egress_exchange *exchange)
 const char *egress_exchange_tls(const struct egress_exchange *exchange)
 {
     return exchange->link && exchange->link->ssl ? SSL_get_version(exchange->link->ssl) : NULL;
+}
+
+bool egress_exchange_was_sent(const struct egress_exchange *exchange)
+{
+    return exchange->was_sent;
 }
 
 size_t egress_exchange_large_bytes(const struct egress_exchange *exchange)

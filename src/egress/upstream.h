@@ -108,6 +108,8 @@ bool egress_exchange_is_framed(const struct egress_exchange *exchange);
 /* "h2" or "http/1.1", and its version of TLS as SSL_get_version; NULL: there is no connection. */
 const char *egress_exchange_protocol(const struct egress_exchange *exchange);
 const char *egress_exchange_tls(const struct egress_exchange *exchange);
+/* Its head went to a connection: what is in it is the upstream's, or would have been. */
+bool egress_exchange_was_sent(const struct egress_exchange *exchange);
 /* Its buffers that are larger than LIMIT_EGRESS_OWN_BUFFER_BYTES. */
 size_t egress_exchange_large_bytes(const struct egress_exchange *exchange);
 void egress_exchange_resume(struct egress_exchange *exchange); /* after body returned false */

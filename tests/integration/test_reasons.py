@@ -56,6 +56,8 @@ def box(make_daemon, namespace, folder):
         unknown, {"name": "name", "host": "name.test"}, {"name": "private", "host": "localhost.test",
                                                          "upstream": "127.0.0.1:2"},
         {"name": "closed", "host": "closed.test", "upstream": "127.0.0.1:1"},
+        {**unknown, "name": "kept", "host": "kept.test",
+         "headers": {"set": {"x": "${secret:AI_GATEWAY_TOKEN}"}}},
         {"name": "unset", "host": "unset.test", "headers": {"set": {"x": "${secret:UNSET}"}}}])
     (daemon.folder / "policy/why-ca.pem").write_bytes((folder / "why-ca.pem").read_bytes())
     daemon.start()
@@ -78,6 +80,14 @@ CAUSES = {  # host: status, words of the reason, whether asking again is told to
     "early.test": (502, "it is valid only from 2120-01-02 03:04:05 UTC on", True),
     "unknown-ca.test": (502, "it is signed by an unknown CA (Paddock demo CA)", True),
 }
+
+
+def test_a_secret_that_did_not_go_along_is_not_said_to_have(box):
+    """What came instead of the upstream has seen nothing of it."""
+    assert by_http1(box, "kept.test", [])[0] == 502
+    line = json.loads([text for text in (box.daemon.state / "audit.jsonl").read_text().splitlines()
+                       if "kept.test" in text][-1])
+    assert line["decision"] == "error" and line["rule"] == "kept" and line["secrets"] == [], line
 
 
 def by_http1(box, host, headers):

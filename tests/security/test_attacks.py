@@ -204,6 +204,24 @@ def test_b15_egress_killed_in_a_request_leaves_an_error_and_then_serves(egress_b
         assert u.read_answer(sock)[0] == 403
 
 
+def test_a_request_under_way_when_the_daemon_ends_has_its_line(egress_box, server):
+    held = threading.Event()
+    server.routes["/at-the-end"] = lambda _s, _sock, _r: held.wait(harness.patient(30)) and None
+    daemon = egress_box.daemon
+
+    def lines():
+        return [line for line in (daemon.state / "audit.jsonl").read_text().splitlines() if "/at-the-end" in line]
+    with egress_box.connect_tls("u.test") as sock:
+        sock.sendall(b"GET /at-the-end HTTP/1.1\r\n" + H + b"\r\n")
+        harness.wait_for(lambda: server.seen("/at-the-end"), 10, "the request")
+        daemon.stop()
+        harness.wait_for(lambda: len(lines()) == 1, 10, "its line")
+    held.set()
+    daemon.start()
+    harness.wait_for(lambda: daemon.get("/healthz").json["policy"], 20, "the policy")
+    assert len(lines()) == 1
+
+
 def ask(box, host, path="/"):
     with box.connect_tls(host) as sock:
         sock.sendall(b"GET %s HTTP/1.1\r\nHost: %s\r\n\r\n" % (path.encode(), host.encode()))

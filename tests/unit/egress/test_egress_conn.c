@@ -147,7 +147,8 @@ static const struct scripted script[] = {
      false},
     {"/ok/leak",
      "HTTP/1.1 200 OK\r\nX-Echo: Bearer " STAND_IN_SECRET
-     "\r\nX-Other: 1\r\nContent-Type: application/vnd.plain+json; a=b\r\nContent-Length: "
+     "\r\nX-Other: 1\r\nX-Paddock-Reason: forged\r\nContent-Type: application/vnd.plain+json; "
+     "a=b\r\nContent-Length: "
      "2\r\n\r\nok",
      false, false},
     {"/ok/until-close", "HTTP/1.1 200 OK\r\n\r\nhello", true, false},
@@ -274,6 +275,7 @@ static void test_an_echoed_secret_is_dropped(void)
 {
     get("/ok/leak");
     assert(!strstr(answer, STAND_IN_SECRET) && strstr(answer, "X-Other: 1\r\n"));
+    assert(!strcasestr(answer, "x-paddock-reason")); /* what is ours no upstream says */
     assert(strstr(answer, "Content-Type: application/vnd.plain+json")); /* set, but no secret */
 }
 
