@@ -1,5 +1,4 @@
 """Fixtures for the tests that run the real daemon; see harness.py."""
-import itertools
 import os
 import pathlib
 import shutil
@@ -11,7 +10,7 @@ import pytest
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness  # noqa: E402
 
-from harness import SH_AGENT, VARS, fresh_sandbox  # noqa: E402
+from harness import VARS, fresh_sandbox  # noqa: E402
 
 
 def pytest_configure(config):
@@ -103,28 +102,8 @@ def demo(folder, namespace):
 
 @pytest.fixture(scope="session")
 def make_daemon(folder, namespace, demo, image_store):
-    """A factory of daemons. Keyword arguments override configuration keys."""
-    made = []
-    counter = itertools.count()
-
-    def make(claude_env=None, agents=None, extra_rules=(), environment=None, policy="default",
-             start=True, **config):
-        here = folder / f"daemon-{next(counter)}"
-        here.mkdir()
-        upstreams = {"gateway.ai.cloudflare.com": f"127.0.0.1:{demo.gateway_port}",
-                     "github.com": f"127.0.0.1:{demo.git_port}"}
-        policy_file = harness.merge_policy(harness.ROOT / f"policy/{policy}.json", upstreams,
-                                           here / "policy", demo.ca, extra_rules)
-        recipes = harness.make_recipes(here / "images", claude_env, {"sh": SH_AGENT, **(agents or {})})
-        daemon = harness.Daemon(here, namespace, {
-            "policy": policy_file, "recipes_dir": recipes, "vars": VARS,
-            "secrets_dir": demo.secrets_dir, **config}, environment, image_store)
-        made.append(daemon)
-        return daemon.start() if start else daemon
-
-    yield make
-    for daemon in made:
-        daemon.close()
+    with harness.daemons(folder, namespace, demo, image_store) as make:
+        yield make
 
 
 @pytest.fixture(scope="session")

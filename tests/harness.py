@@ -34,6 +34,7 @@ VARS = {"AI_GATEWAY_ACCOUNT_ID": "demo-account", "AI_GATEWAY_ID": "default",
 SH_AGENT = {"image": "claude", "command": ["/bin/bash", "-c", "${PROMPT}"], "env": {},
             "outcome": "exit-code"}
 NUMBERS = itertools.count(1)
+DAEMONS = itertools.count()
 # What a program of a build with sanitizers says when it fails; init has no words, only a signal.
 REPORT = re.compile(rb"==\d+==ERROR: |==\d+==\w+Sanitizer|: runtime error: |its init ended by signal ")
 
@@ -82,6 +83,18 @@ class Namespace:
     def close(self):
         os.close(self.fd)
         run("ip", "netns", "del", self.name)
+
+
+class Mounted:
+    """The namespace, for programs that see other files: {where: what}."""
+
+    def __init__(self, namespace, files):
+        self.namespace = namespace
+        self.script = "".join(f"mount --bind {what} {where} && " for where, what in files.items())
+
+    def argv(self, *command):
+        return self.namespace.argv("unshare", "-m", "--", "/bin/sh", "-c", self.script + 'exec "$@"', "sh",
+                                   *command)
 
 
 def in_namespace(fd, work):
@@ -323,6 +336,31 @@ class Daemon:
     def cli(self, *arguments, check=True, **options):
         environment = {"PATH": os.environ["PATH"], "PADDOCK_URL": f"unix:{self.socket}"}
         return run(self.paddock, *arguments, check=check, env=environment, **options)
+
+
+@contextlib.contextmanager
+def daemons(folder, namespace, demo, image_store):
+    """A factory of daemons, which end with it. Keyword arguments override configuration keys."""
+    made = []
+
+    def make(claude_env=None, agents=None, extra_rules=(), environment=None, policy="default",
+             start=True, **config):
+        here = folder / f"daemon-{next(DAEMONS)}"
+        here.mkdir()
+        upstreams = {"gateway.ai.cloudflare.com": f"127.0.0.1:{demo.gateway_port}",
+                     "github.com": f"127.0.0.1:{demo.git_port}"}
+        policy_file = merge_policy(ROOT / f"policy/{policy}.json", upstreams, here / "policy", demo.ca,
+                                   extra_rules)
+        recipes = make_recipes(here / "images", claude_env, {"sh": SH_AGENT, **(agents or {})})
+        daemon = Daemon(here, namespace, {
+            "policy": policy_file, "recipes_dir": recipes, "vars": VARS,
+            "secrets_dir": demo.secrets_dir, **config}, environment, image_store)
+        made.append(daemon)
+        return daemon.start() if start else daemon
+
+    yield make
+    for daemon in made:
+        daemon.close()
 
 
 def is_program(pid):

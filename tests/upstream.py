@@ -29,7 +29,7 @@ class Upstream:
     """Serves until closed. `routes[path]` is called with (server, sock, request) and writes the
     answer; returning "keep" keeps the connection. Unknown paths get 200 and the path as body."""
 
-    def __init__(self, namespace, folder, name="u", hosts=HOSTS):
+    def __init__(self, namespace, folder, name="u", hosts=HOSTS, address="127.0.0.1", port=0):
         self.ca, leaf = make_certificates(str(folder), hosts, name)
         self.context = server_context(leaf)
         self.context.options &= ~ssl.OP_IGNORE_UNEXPECTED_EOF  # the loss of a close_notify is seen
@@ -40,13 +40,13 @@ class Upstream:
         self.lock = threading.Lock()
 
         def listen():
-            return socket.create_server(("127.0.0.1", 0), backlog=256)
+            return socket.create_server((address, port), backlog=256)
         self.listener = harness.in_namespace(namespace.fd, listen)
-        self.port = self.listener.getsockname()[1]
+        self.address, self.port = self.listener.getsockname()
         threading.Thread(target=self.accept, daemon=True).start()
 
     def rule(self, host, ca_name, **more):
-        return {"name": f"rule-{host}", "host": host, "upstream": f"127.0.0.1:{self.port}",
+        return {"name": f"rule-{host}", "host": host, "upstream": f"{self.address}:{self.port}",
                 "upstream_ca": ca_name, **more}
 
     def close(self):

@@ -104,14 +104,7 @@ def box(make_daemon, folder, server, proxy):
 def with_ca(daemon, ca):
     bundle = daemon.folder / "bundle.pem"
     bundle.write_bytes(open(BUNDLE, "rb").read() + open(ca, "rb").read())
-    inner = daemon.namespace
-
-    class WithCa:
-        @staticmethod
-        def argv(*command):
-            return inner.argv("unshare", "-m", "--", "/bin/sh", "-c",
-                              f'mount --bind {bundle} {BUNDLE} && exec "$@"', "sh", *command)
-    daemon.namespace = WithCa
+    daemon.namespace = harness.Mounted(daemon.namespace, {BUNDLE: bundle})
 
 
 def get(box, host, path="/x"):

@@ -7,7 +7,7 @@ import pytest
 import gitserver
 import harness
 import upstream as u
-from test_http2_client import Client
+from client_h2 import Client
 
 HOST = "github.com"
 NUMBERS = itertools.count(1)

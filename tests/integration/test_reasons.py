@@ -7,7 +7,7 @@ import pytest
 
 import harness
 import upstream as u
-from test_http2_client import Client
+from client_h2 import Client
 from tls import openssl, server_context
 
 pytestmark = pytest.mark.portable

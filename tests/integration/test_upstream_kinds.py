@@ -7,8 +7,8 @@ import pytest
 
 import harness
 import upstream as u
+from client_h2 import Client
 from test_egress import SWITCHED, get, upgrade
-from test_http2_client import Client
 from tls import openssl
 
 

