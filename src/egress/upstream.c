@@ -370,15 +370,29 @@ void egress_exchange_resume(struct egress_exchange *exchange)
     turn_ask(exchange->upstreams->turns, &exchange->turn);
 }
 
+/* What is made for nobody any more is not made: descriptors and lookups are for those who wait. */
+static void give_up_dials(const struct origin *origin)
+{
+    struct link *link = origin->waiting ? NULL : origin->links;
+    while (link) {
+        struct link *next = link->next;
+        if (link->phase != LINK_OPEN)
+            link_close(link);
+        link = next;
+    }
+}
+
 void egress_exchange_cancel(struct egress_exchange *exchange)
 {
     if (exchange->is_cancelled)
         return;
     exchange->is_cancelled = true;
-    if (exchange->link)
+    if (exchange->link) {
         exchange->link->protocol->drop(exchange);
-    else
+    } else {
         stop_waiting(exchange);
+        give_up_dials(exchange->origin);
+    }
     exchange->link = NULL;
     turn_ask(exchange->upstreams->turns, &exchange->turn);
 }

@@ -137,10 +137,18 @@ def server2(namespace, folder):
 
 
 @pytest.fixture(scope="module")
-def egress_box(make_daemon, server, server2):
+def mute(namespace):
+    """A listener that says nothing."""
+    with harness.in_namespace(namespace.fd, lambda: socket.create_server(("127.0.0.1", 0))) as listener:
+        yield listener
+
+
+@pytest.fixture(scope="module")
+def egress_box(make_daemon, server, server2, mute):
     daemon = make_daemon(default_agent="sh", start=False, extra_rules=[
         server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"]),
-        server2.rule("two.test", "two-ca.pem"), server.rule("other.test", "u-ca.pem", usage="openai")])
+        server2.rule("two.test", "two-ca.pem"), server.rule("other.test", "u-ca.pem", usage="openai"),
+        {"name": "mute", "host": "mute.test", "upstream": f"127.0.0.1:{mute.getsockname()[1]}"}])
     (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
     (daemon.folder / "policy/two-ca.pem").write_bytes(open(server2.ca, "rb").read())
     daemon.start()
@@ -242,6 +250,18 @@ def test_two_sandboxes_share_no_connection_to_an_upstream(egress_box, server, se
             assert ask(other, host)[0] == 200
             other.remove()
             assert count() == before + number + 1
+
+
+def test_a_connection_that_nobody_waits_for_is_not_made(egress_box, mute):
+    """Who asks and leaves, again and again, leaves nothing behind that is being made."""
+    mute.settimeout(harness.patient(10))
+    with egress_box.connect_tls("mute.test") as sock:
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: mute.test\r\n\r\n")
+        made, _ = mute.accept()
+    with made:
+        made.settimeout(harness.patient(10))  # far below LIMIT_EGRESS_CONNECT_MS
+        while made.recv(4096):
+            pass
 
 
 def spend(sock, more=""):
