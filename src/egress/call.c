@@ -139,12 +139,23 @@ static bool find_target(struct call *call, const struct call_request *request)
     return true;
 }
 
+/* It would have to be counted down, or answered here (RFC 9110, section 7.6.2). */
+static bool has_hop_count(const struct call_request *request)
+{
+    for (size_t i = 0; i < request->field_count; i++)
+        if (http_field_is(&request->fields[i], "max-forwards"))
+            return strcmp(request->method, "OPTIONS") == 0;
+    return false;
+}
+
 static bool is_spoken(struct call *call, const struct call_request *request)
 {
     if (strcmp(request->method, "CONNECT") == 0 || strcmp(request->method, "TRACE") == 0)
         call_refuse(call, 405, "CONNECT and TRACE are not done here");
     else if (request->wants_h2c)
         call_refuse(call, 400, "an upgrade to h2c is not done here");
+    else if (has_hop_count(request))
+        call_refuse(call, 501, "OPTIONS with Max-Forwards is not done here");
     else
         return true;
     return false;
@@ -334,6 +345,7 @@ void call_begin(struct call *call, const struct call_request *request)
 {
     call->expects_continue = request->expects_continue;
     call->wants_json = refuse_wants_json(request->fields, request->field_count);
+    call->drops_trailers = http1_names_own_fields(request->fields, request->field_count);
     if (!is_spoken(call, request) || !find_target(call, request) || !call_is_allowed(call) ||
         has_override(call, request) || !call_has_budget(call))
         return;
@@ -378,7 +390,7 @@ void call_write_end(struct call *call, const struct http_field *trailers, size_t
         call_push_end(call);
     if (!call->exchange)
         return;
-    for (size_t i = 0; i < count; i++)
+    for (size_t i = 0; i < count && !call->drops_trailers; i++)
         if (is_trailer(call, &trailers[i]))
             kept[kept_count++] = trailers[i];
     egress_exchange_write_end(call->exchange, kept, kept_count);

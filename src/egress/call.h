@@ -71,6 +71,8 @@ struct call {
     struct policy_push *push; /* a push, held until the refs it changes are judged; else NULL */
     bool is_head;
     bool is_http10;
+    bool drops_trailers;        /* of the request: its Connection may name some */
+    bool drops_answer_trailers; /* in the same way */
     bool expects_continue;
     bool wants_json;      /* an answer of our own in JSON */
     bool is_upgrade;      /* to WebSocket */

@@ -147,6 +147,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
     int result = 0;
     size_t kept_count = filter(call, fields, count, kept);
     call_note_upstream(call);
+    call->drops_answer_trailers = http1_names_own_fields(fields, count);
     call_usage_head(call, status, fields, count);
     reason = holds_secret(call, reason, strlen(reason)) ? "" : reason;
     if (status == 101) { /* only where it was asked for (link_h1.c) */
@@ -156,7 +157,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
         call->answer = EGRESS_BODY_NONE;
         call->first_byte_at = uv_now(call->egress->loop);
     } else if (status < 200) {
-        if (!call->is_http10 && (status != 100 || call->expects_continue))
+        if (!call->is_http10) /* RFC 9110, section 15.2: all of them */
             result = call->front->interim(call, status, reason, kept, kept_count);
     } else if (settle_framing(call, status, fields, count, &err)) {
         call_fail(call, 502, err.message, "upstream");
@@ -200,7 +201,7 @@ static void on_trailers(void *ctx, const struct http_field *fields, size_t count
 {
     struct call *call = ctx;
     struct http_field kept[LIMIT_HTTP_FIELDS];
-    if (call->answer_is_empty)
+    if (call->answer_is_empty || call->drops_answer_trailers)
         return;
     size_t kept_count = filter(call, fields, count, kept);
     if (call->front->trailers(call, kept, kept_count))

@@ -21,8 +21,7 @@ static enum http1_result refuse(struct http1_head *head, int status, struct err 
     return HTTP1_REFUSED;
 }
 
-bool http1_is_hop_by_hop(const struct http_field *headers, size_t count, const char *name,
-                         size_t name_len)
+static bool is_always_hop_by_hop(const char *name, size_t name_len)
 {
     static const char *const fixed[] = {
         "connection", "keep-alive",        "proxy-connection",   "proxy-authorization",
@@ -32,8 +31,44 @@ bool http1_is_hop_by_hop(const struct http_field *headers, size_t count, const c
     for (size_t i = 0; i < ARRAY_LEN(fixed); i++)
         if (http_equals(name, name_len, fixed[i]))
             return true;
+    return false;
+}
+
+bool http1_is_hop_by_hop(const struct http_field *headers, size_t count, const char *name,
+                         size_t name_len)
+{
+    if (is_always_hop_by_hop(name, name_len))
+        return true;
     for (size_t i = 0; i < count; i++)
         if (http_field_is(&headers[i], "connection") && http_list_has(&headers[i], name, name_len))
+            return true;
+    return false;
+}
+
+static bool names_own(const struct http_field *connection)
+{
+    const char *at = connection->value;
+    const char *end = at + connection->value_len;
+    while (at < end) {
+        const char *comma = memchr(at, ',', (size_t)(end - at));
+        const char *stop = comma ? comma : end;
+        const char *last = stop;
+        while (at < last && (*at == ' ' || *at == '\t'))
+            at++;
+        while (last > at && (last[-1] == ' ' || last[-1] == '\t'))
+            last--;
+        size_t len = (size_t)(last - at);
+        if (len && !http_equals(at, len, "close") && !is_always_hop_by_hop(at, len))
+            return true;
+        at = stop + 1;
+    }
+    return false;
+}
+
+bool http1_names_own_fields(const struct http_field *headers, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (http_field_is(&headers[i], "connection") && names_own(&headers[i]))
             return true;
     return false;
 }

@@ -47,6 +47,10 @@ enum http1_result http1_head_parse(const char *data, size_t len, struct http1_he
 bool http1_is_hop_by_hop(const struct http_field *headers, size_t count, const char *name,
                          size_t name_len);
 
+/* True when Connection names fields beside those that never go further: they may be among the
+ * trailers, too (RFC 9110, section 7.6.1). */
+bool http1_names_own_fields(const struct http_field *headers, size_t count);
+
 /* Splits a target into authority (len 0: none) and path. `scheme` is what an absolute-form target
  * must have, "http" or "https"; anything but origin-form and that is -EINVAL. */
 int http1_target_split(struct http1_text target, const char *scheme,

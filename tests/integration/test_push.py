@@ -142,3 +142,18 @@ def test_what_is_allowed_is_sent_as_it_was(box, demo, ask, expects):
     line = harness.wait_for(lambda: [text for text in (box.daemon.state / "audit.jsonl").read_text()
                                      .splitlines() if "git-receive-pack" in text][-1:], 10, "audit")
     assert '"decision":"allowed"' in line[0]
+
+
+@pytest.mark.parametrize("version", ["HTTP/1.1", "HTTP/2"])
+def test_a_fetch_that_git_compresses_passes(box, demo, version):
+    """It does so where it asks for many; nothing of a fetch is judged but its path."""
+    name = f"many-{next(NUMBERS)}"
+    gitserver.git("fast-import", "--quiet", cwd=f"{demo.folder}/repositories/me/push.git", data=b"".join(
+        b"commit refs/heads/%s/%d\ncommitter x <x@x.test> 1296068768 +0000\ndata 3\n%03d\n" %
+        (name.encode(), number, number) for number in range(60)))
+    result = box.sh(f"cd repo && git -c http.version={version} fetch origin '+refs/heads/{name}/*:refs/{name}/*' && "
+                    f"git for-each-ref refs/{name} | wc -l", cwd="/workspace")
+    assert result["exitCode"] == 0 and result["stdout"].strip() == "60", result
+    codings = [call["headers"].get("content-encoding") for call in demo.record("git")
+               if call["method"] == "POST" and call["path"].endswith("/git-upload-pack")]
+    assert "gzip" in codings[-3:], codings
