@@ -120,6 +120,43 @@ def test_a6_framing_and_bytes_stay(box, server, framing):
         assert request.get("content-length") is None
 
 
+def expecting(path, expect, length):
+    return (f"POST {path} HTTP/1.1\r\nHost: u.test\r\nExpect: {expect}\r\n"
+            f"Content-Length: {length}\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize("expect", ["100-continue", "100-Continue"])
+def test_a9_a_body_is_asked_for_before_it_is_sent(box, server, expect):
+    def ask_for_it(_server, sock, request):
+        assert request.get("expect").lower() == "100-continue"
+        sock.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+        request.body = u.read_body(sock, request)
+        return u.default_route(_server, sock, request)
+    ask_for_it.reads_body = True
+    server.routes["/a9"] = ask_for_it
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(expecting("/a9", expect, 5))
+        assert u.read_answer(sock)[0] == 100
+        sock.sendall(b"hello")
+        assert u.read_answer(sock)[::2] == (200, b"/a9")
+    assert server.seen("/a9")[-1].body == b"hello"
+
+
+@pytest.mark.parametrize("status", [401, 417])
+def test_a9_a_refusal_comes_before_the_body_is_sent(box, server, status):
+    def refuse(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 %d No\r\ncontent-length: 2\r\n\r\nno" % status)
+        sock.unwrap()
+    refuse.reads_body = True
+    server.routes["/a9-no"] = refuse
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(expecting("/a9-no", "100-continue", 1 << 30))
+        answer = u.read_answer(sock)
+        if answer[0] == 100:
+            answer = u.read_answer(sock)
+        assert answer[::2] == (status, b"no")
+
+
 @pytest.mark.parametrize("encoding", ["gzip", "br", "zstd"])
 def test_a14_content_codings_pass_unchanged(box, server, encoding):
     payload = bytes(range(256)) * 40  # not what the coding says: nobody may look inside

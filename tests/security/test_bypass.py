@@ -90,6 +90,7 @@ def box(make_daemon, server, direct, secret, folder):
              server.rule("only.test", "u-ca.pem", path="/v1/acct/gw"),
              server.rule("secret.test", "u-ca.pem", headers={
                  "remove": ["x-api-key"], "set": {"authorization": "Bearer ${secret:MARK}"}}),
+             server.rule("github.test", "u-ca.pem", git={"fetch": True, "lfs": True}),
              *({"name": host, "host": host} for host in (*DIRECT_HOSTS, *PRIVATE))]
     daemon = make_daemon(default_agent="sh", extra_rules=rules, secrets_dir=str(secret[0]), start=False)
     (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
@@ -319,6 +320,29 @@ def test_b10_push_is_refused_where_only_fetch_is_allowed(box):
     assert box.sh("cd /workspace/repo && git fetch -q origin")["exitCode"] == 0
 
 
+@pytest.mark.parametrize("host, method, path, says", [
+    ("github.com", "POST", "objects/batch", "LFS"), ("github.com", "GET", "objects/abc", "LFS"),
+    ("github.test", "POST", "objects/batch", None), ("github.test", "GET", "objects/abc", None),
+    ("github.test", "PUT", "objects/abc", "writing"), ("github.test", "POST", "locks", "writing")])
+def test_b12_git_lfs_follows_its_setting(box, server, host, method, path, says):
+    target = f"/octocat/Hello-World.git/info/lfs/{path}"
+    before = len(server.requests)
+    status, _, body = ask(box, f"{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"
+                          .encode(), host)
+    if says:
+        assert status == 403 and says in body.decode(), body
+    else:
+        assert status == 200 and body == target.encode()
+    assert len(server.requests) - before == (says is None)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "100.64.0.2"])
+def test_a18_a_request_to_the_proxys_own_address_is_refused_at_once(box, address):
+    answer = plain(box, get("/", address), address, address=address)
+    assert re.match(rb"HTTP/1.1 (400|403) ", answer) and answer.count(b"HTTP/1.1") == 1, answer
+    assert ask(box, get("/", "loop.test"), "loop.test", address=address)[0] == 403
+
+
 def test_b13_proxy_variables_are_no_way_around(box):
     script = "HTTPS_PROXY=%s NO_PROXY='%s' git ls-remote https://github.com/octocat/Hello-World HEAD"
     assert box.sh(script % ("", "*"))["exitCode"] == 0
@@ -402,6 +426,16 @@ def test_c4_an_answer_header_with_the_secret_is_dropped(box, server, secret):
     status, headers, _ = ask(box, get("/c4", "secret.test"), "secret.test")
     assert status == 200 and headers.get("x-other") == "kept" and "x-echo" not in headers
     assert secret[1] not in str(headers)
+
+
+def test_c4_bodies_are_not_rewritten_which_is_a_stated_limit(box, server, secret):
+    def echo(_server, sock, request):
+        body = request.get("authorization").encode()
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body))
+        return "keep"
+    server.routes["/c4-body"] = echo
+    assert ask(box, get("/c4-body", "secret.test"), "secret.test")[2] == f"Bearer {secret[1]}".encode()
+    assert "**Bodies are not rewritten.**" in (harness.ROOT / "docs/threat-model.md").read_text()
 
 
 # ------------------------------------------------------------------------------ what the capture is for
