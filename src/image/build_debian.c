@@ -117,6 +117,15 @@ static int debian_include(const struct recipe *recipe, struct buf *ret, struct e
     return result < 0 ? err_errno(err, -result, "the list of packages is too long") : 0;
 }
 
+/* mmdebstrap leaves a file of dpkg's settings that is there as it is: that of the image below. */
+static int debian_forget_settings(struct err *err)
+{
+    cleanup_fd int root = open(BUILD_ROOT, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (root < 0)
+        return err_errno(err, errno, "cannot open the image");
+    return build_remove(root, "etc/dpkg/dpkg.cfg.d/99mmdebstrap", false, err);
+}
+
 int build_debian(const struct recipe *recipe, struct err *err)
 {
     cleanup_buf struct buf sources = BUF_INIT(LIMIT_CONFIG_BYTES);
@@ -126,6 +135,8 @@ int build_debian(const struct recipe *recipe, struct err *err)
         result = debian_apt_settings(err);
     if (result == 0)
         result = debian_include(recipe, &include, err);
+    if (result == 0 && recipe->from)
+        result = debian_forget_settings(err);
     if (result < 0)
         return result;
     static const char apt_settings[] = "--aptopt=" APT_SETTINGS;
