@@ -49,7 +49,7 @@ def box(make_daemon, folder, server1, server2):
 
 
 @pytest.mark.parametrize("host", ["one.test", "two.test"])
-def test_section_8_3_a_request_is_sent_as_judged(box, server1, server2, host):
+def test_rfc9113_8_3_a_request_is_sent_as_judged(box, server1, server2, host):
     with Client(box, host) as client:
         answer = client.ask("/a/./b%7e?q=1", "GET", ("x-mine", "One"), ("x-api-key", "mine"),
                             ("authorization", "Bearer mine"), ("cookie", "a=1"), ("cookie", "b=2"))
@@ -62,7 +62,7 @@ def test_section_8_3_a_request_is_sent_as_judged(box, server1, server2, host):
 
 
 @pytest.mark.parametrize("host", ["one.test", "two.test"])
-def test_section_6_1_bodies_arrive_whole(box, server1, server2, host):
+def test_rfc9113_6_1_bodies_arrive_whole(box, server1, server2, host):
     body = bytes(range(256)) * 8192
     server1.routes["/echo"] = lambda _server, sock, request: sock.sendall(
         b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(request.body), request.body))
@@ -98,7 +98,7 @@ def test_grpc_streams_both_ways_with_trailers(box, server2):
 
 
 @pytest.mark.parametrize("client_protocol", ["h2", "http/1.1"])
-def test_section_8_1_trailers_of_requests_are_relayed(box, server2, client_protocol):
+def test_rfc9113_8_1_trailers_of_requests_are_relayed(box, server2, client_protocol):
     def route(stream):
         stream.read()
         stream.answer(200, repr(stream.trailers).encode())
@@ -119,7 +119,7 @@ def test_section_8_1_trailers_of_requests_are_relayed(box, server2, client_proto
 
 
 @pytest.mark.parametrize("size", [8 * 1024, 64 * 1024])
-def test_section_8_1_trailers_that_do_not_fit_reach_nobody(box, server2, size):
+def test_rfc9113_8_1_trailers_that_do_not_fit_reach_nobody(box, server2, size):
     """Nor does one of them pass for another: the last value here would be a name behind half a field."""
     server2.routes["/large-trailers"] = lambda stream: (stream.read(), stream.answer(
         200, repr(stream.trailers).encode()))
@@ -152,14 +152,14 @@ def test_refusals_are_answers_and_the_connection_goes_on(box):
 
 
 @pytest.mark.parametrize("authority", ["two.test", "one.test:8443", "one.test.evil.test", "[::1]"])
-def test_section_9_1_1_another_authority_is_refused(box, server1, authority):
+def test_rfc9113_9_1_1_another_authority_is_refused(box, server1, authority):
     before = len(server1.requests)
     with Client(box, "one.test") as client:
         assert client.ask("/misdirected", authority=authority)["status"] in (400, 403, 421)
     assert len(server1.requests) == before
 
 
-def test_section_8_3_1_host_must_not_differ_from_the_authority(box, server1):
+def test_rfc9113_8_3_1_host_must_not_differ_from_the_authority(box, server1):
     before = len(server1.requests)
     with Client(box, "one.test", validate=False) as client:
         assert client.ask("/two-hosts", "GET", ("host", "two.test"))["status"] in (400, 421)
@@ -171,7 +171,7 @@ def test_section_8_3_1_host_must_not_differ_from_the_authority(box, server1):
     (("X-Upper", "1"),), (("x-split", "a\r\nx-b: c"),), ((":path", "/other"),),
     (("x-control", "a\x01b"),), (("x blank", "1"),),
     (("te", "gzip"),), (("content-length", "1"), ("content-length", "2"))])
-def test_section_8_2_malformed_heads_reach_nobody(box, server1, more):
+def test_rfc9113_8_2_malformed_heads_reach_nobody(box, server1, more):
     before = len(server1.requests)
     with Client(box, "one.test", validate=False) as client:
         answer = client.ask("/malformed", "GET", *more)
@@ -190,7 +190,7 @@ def test_targets_and_methods_that_are_refused(box, server1, method, path):
     assert len(server1.requests) == before
 
 
-def test_section_8_1_1_a_wrong_length_reaches_nobody_whole(box, server2):
+def test_rfc9113_8_1_1_a_wrong_length_reaches_nobody_whole(box, server2):
     lengths = []
     server2.routes["/short"] = lambda stream: (lengths.append(stream.read()), stream.answer(200))
     with Client(box, "two.test", validate=False) as client:
@@ -204,7 +204,7 @@ def test_section_8_1_1_a_wrong_length_reaches_nobody_whole(box, server2):
                      "the upstream's stream is reset")
 
 
-def test_section_5_4_a_cut_answer_is_a_reset_stream(box, server1):
+def test_rfc9113_5_4_a_cut_answer_is_a_reset_stream(box, server1):
     def cut(_server, sock, _request):
         sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nbegun")
     server1.routes["/cut"] = cut
@@ -214,7 +214,7 @@ def test_section_5_4_a_cut_answer_is_a_reset_stream(box, server1):
         assert client.ask("/after")["status"] == 200
 
 
-def test_section_6_4_a_reset_cancels_upstream(box, server2):
+def test_rfc9113_6_4_a_reset_cancels_upstream(box, server2):
     begun = threading.Event()
     server2.routes["/endless"] = lambda stream: (stream.send_headers((":status", "200")), begun.set())
     with Client(box, "two.test") as client:
@@ -227,7 +227,7 @@ def test_section_6_4_a_reset_cancels_upstream(box, server2):
         assert client.ask("/after")["status"] == 200
 
 
-def test_section_5_2_a_stream_that_is_not_taken_holds_up_no_other(box, server2):
+def test_rfc9113_5_2_a_stream_that_is_not_taken_holds_up_no_other(box, server2):
     sent = [0]
 
     def route(stream):
@@ -248,7 +248,7 @@ def test_section_5_2_a_stream_that_is_not_taken_holds_up_no_other(box, server2):
         assert sent[0] < 3 << 20, sent
 
 
-def test_section_5_1_2_streams_are_bounded(box, server2):
+def test_rfc9113_5_1_2_streams_are_bounded(box, server2):
     gate = threading.Event()
     server2.routes["/held"] = lambda stream: (gate.wait(harness.patient(60)), stream.answer(200))
     with Client(box, "two.test") as client:
@@ -277,7 +277,7 @@ def flood(client, frame, count):
 
 
 @pytest.mark.parametrize("kind", ["ping", "settings", "reset", "continuation", "refused"])
-def test_section_10_5_floods_end_the_connection_and_nothing_else(box, server2, kind):
+def test_rfc9113_10_5_floods_end_the_connection_and_nothing_else(box, server2, kind):
     def frame(number):
         if kind == "ping":
             return b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + b"x" * 8

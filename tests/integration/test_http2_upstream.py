@@ -48,7 +48,7 @@ def ask(box, raw, method="GET"):
         return u.read_answer(sock, method)
 
 
-def test_section_8_3_a_request_is_sent_as_judged(box, server):
+def test_rfc9113_8_3_a_request_is_sent_as_judged(box, server):
     status, headers, body = ask(box, head_of(
         "/a/./b%7e?q=1", more="X-Mine: One\r\nX-Api-Key: mine\r\nAuthorization: Bearer mine\r\n"
                               "Connection: x-hop\r\nX-Hop: 1\r\nTE: trailers\r\n"))
@@ -62,7 +62,7 @@ def test_section_8_3_a_request_is_sent_as_judged(box, server):
         assert seen.get(name) is None, name
 
 
-def test_section_5_many_requests_share_a_connection(box, server):
+def test_rfc9113_5_many_requests_share_a_connection(box, server):
     before = len(server.links)
     gate = threading.Barrier(20, timeout=harness.patient(30))
 
@@ -84,7 +84,7 @@ def test_section_5_many_requests_share_a_connection(box, server):
 
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-def test_section_6_1_bodies_arrive_whole(box, server, framing):
+def test_rfc9113_6_1_bodies_arrive_whole(box, server, framing):
     body = bytes(range(256)) * 8192  # 2 MiB: more than any window
     path = f"/echo-{framing}"
 
@@ -105,7 +105,7 @@ def test_section_6_1_bodies_arrive_whole(box, server, framing):
         str(len(body)) if framing == "length" else None)
 
 
-def test_section_8_1_trailers_are_relayed(box, server):
+def test_rfc9113_8_1_trailers_are_relayed(box, server):
     def route(stream):
         stream.send_headers((":status", "200"), ("trailer", "x-sum"))
         stream.send(b"hello")
@@ -121,7 +121,7 @@ def test_section_8_1_trailers_are_relayed(box, server):
     assert rest == b"5\r\nhello\r\n0\r\nx-sum: 42\r\n\r\n"  # and no secret
 
 
-def test_section_8_1_an_early_answer_ends_the_request(box, server):
+def test_rfc9113_8_1_an_early_answer_ends_the_request(box, server):
     def route(stream):
         stream.answer(413, b"too much")
         stream.rst(h2.errors.ErrorCodes.NO_ERROR)
@@ -132,7 +132,7 @@ def test_section_8_1_an_early_answer_ends_the_request(box, server):
     assert status == 413 and body == b"too much" and headers["connection"] == "close"
 
 
-def test_section_8_1_interim_answers_are_relayed(box, server):
+def test_rfc9113_8_1_interim_answers_are_relayed(box, server):
     def route(stream):
         stream.send_headers((":status", "103"), ("link", "</x>"))
         stream.answer(200, b"ok")
@@ -144,7 +144,7 @@ def test_section_8_1_interim_answers_are_relayed(box, server):
 
 
 @pytest.mark.parametrize("method,status", [("HEAD", 200), ("GET", 204), ("GET", 304)])
-def test_section_8_1_answers_without_a_body_keep_the_connection(box, server, method, status):
+def test_rfc9113_8_1_answers_without_a_body_keep_the_connection(box, server, method, status):
     server.routes["/empty"] = lambda stream: stream.answer(status)
     with box.connect_tls("h2.test") as sock:
         for _ in range(2):
@@ -153,7 +153,7 @@ def test_section_8_1_answers_without_a_body_keep_the_connection(box, server, met
             assert got == status and body == b"" and "connection" not in headers
 
 
-def test_section_8_7_a_refused_stream_is_sent_again(box, server):
+def test_rfc9113_8_7_a_refused_stream_is_sent_again(box, server):
     seen = []
 
     def route(stream):
@@ -167,7 +167,7 @@ def test_section_8_7_a_refused_stream_is_sent_again(box, server):
     assert len(seen) == 2
 
 
-def test_section_6_8_after_goaway_another_connection_is_made(box, server):
+def test_rfc9113_6_8_after_goaway_another_connection_is_made(box, server):
     def route(stream):
         # by hand: python3-h2 says nothing more after its own
         frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=stream.number)
@@ -181,14 +181,14 @@ def test_section_6_8_after_goaway_another_connection_is_made(box, server):
     assert len(server.links) == before + 1
 
 
-def test_section_6_4_a_reset_before_the_answer_is_502(box, server):
+def test_rfc9113_6_4_a_reset_before_the_answer_is_502(box, server):
     server.routes["/reset"] = lambda stream: stream.rst(h2.errors.ErrorCodes.INTERNAL_ERROR)
     status, headers, body = ask(box, head_of("/reset"))
     assert status == 502 and b"reset the stream: INTERNAL_ERROR" in body, body
     assert headers["x-paddock-reason"] == body.decode().strip()
 
 
-def test_section_6_4_a_reset_in_the_answer_is_a_cut(box, server):
+def test_rfc9113_6_4_a_reset_in_the_answer_is_a_cut(box, server):
     def route(stream):
         stream.send_headers((":status", "200"))
         stream.send(b"begun")
@@ -198,7 +198,7 @@ def test_section_6_4_a_reset_in_the_answer_is_a_cut(box, server):
         ask(box, head_of("/cut"))
 
 
-def test_section_8_1_1_a_wrong_length_is_a_cut(box, server):
+def test_rfc9113_8_1_1_a_wrong_length_is_a_cut(box, server):
     def route(stream):
         stream.answer(200, b"short", ("content-length", "10"))
     server.routes["/short"] = route
@@ -206,19 +206,19 @@ def test_section_8_1_1_a_wrong_length_is_a_cut(box, server):
         ask(box, head_of("/short"))
 
 
-def test_section_10_5_1_a_head_that_is_too_large_is_502(box, server):
+def test_rfc9113_10_5_1_a_head_that_is_too_large_is_502(box, server):
     server.routes["/huge"] = lambda stream: stream.answer(
         200, b"", *[(f"x-{i}", "v" * 1000) for i in range(90)])
     status, _, body = ask(box, head_of("/huge"))
     assert status == 502 and b"too large" in body, body
 
 
-def test_section_8_2_1_forbidden_bytes_in_a_field_are_502(box, server):
+def test_rfc9113_8_2_1_forbidden_bytes_in_a_field_are_502(box, server):
     server.routes["/split"] = lambda stream: stream.answer(200, b"", ("x-bad", "a\r\nset-cookie: b"))
     assert ask(box, head_of("/split"))[0] == 502
 
 
-def test_section_5_2_a_slow_client_holds_up_its_own_stream_alone(box, server):
+def test_rfc9113_5_2_a_slow_client_holds_up_its_own_stream_alone(box, server):
     """What egress takes of an answer that nobody reads is bounded; the others on the connection go
     on."""
     sent = [0]
@@ -248,7 +248,7 @@ def test_section_5_2_a_slow_client_holds_up_its_own_stream_alone(box, server):
     assert stream.reset == h2.errors.ErrorCodes.CANCEL
 
 
-def test_section_5_2_large_windows_of_a_sandbox_are_bounded(box, server):
+def test_rfc9113_5_2_large_windows_of_a_sandbox_are_bounded(box, server):
     """Of so many answers that nobody reads, only some may be held up with half a megabyte each."""
     sent = {}
 
@@ -273,7 +273,7 @@ def test_section_5_2_large_windows_of_a_sandbox_are_bounded(box, server):
     assert ask(box, head_of("/fine"))[0] == 200
 
 
-def test_section_5_4_1_an_upstream_that_breaks_the_protocol_is_502(box, server):
+def test_rfc9113_5_4_1_an_upstream_that_breaks_the_protocol_is_502(box, server):
     def route(stream):
         stream.connection.sock.sendall(b"\x00\x00\x00\x00\x00\x00\x00\x00\x00")  # DATA on stream 0
     server.routes["/broken"] = route
