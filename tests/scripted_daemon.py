@@ -7,6 +7,7 @@ import pathlib
 import socketserver
 import subprocess
 import threading
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BUILD = pathlib.Path(os.environ.get("PADDOCK_BUILD", ROOT / "build")).resolve()
@@ -23,7 +24,8 @@ class TcpServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 class Daemon:
     """Answers by a table: (method, path) -> list of (status, body), the last one for ever. A body
-    that is a list is sent in chunks; None in it breaks the connection off, an Event is waited for.
+    that is a list is sent in chunks; None in it breaks the connection off, an Event is
+    waited for; a number of seconds passes.
     With a token it listens on loopback TCP and answers 401 to whoever has not got it."""
 
     def __init__(self, folder, token=None):
@@ -59,6 +61,9 @@ class Daemon:
                     if chunk is None:
                         self.close_connection = True
                         return
+                    if isinstance(chunk, (int, float)):
+                        time.sleep(chunk)  # what the client reckons with
+                        continue
                     if isinstance(chunk, threading.Event):
                         chunk.wait(20)
                         continue
