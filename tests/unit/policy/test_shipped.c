@@ -138,6 +138,24 @@ static struct policy_verdict judge_case(const struct policy *policy,
     return judge_request(policy, request, host, len, host + len);
 }
 
+/* Else a budget would hold under one shipped policy, and under another not. */
+static void test_what_goes_to_a_model_is_counted(void)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+        const struct shipped_case *test = &cases[i];
+        if (!test->rule || strcmp(test->method, "POST") != 0 || strstr(test->url, "//github.com/"))
+            continue;
+        struct policy *policy = read_policy(test->policy, variable);
+        if (policy_rule_usage(judge_case(policy, test).rule) == POLICY_USAGE_NONE)
+            fprintf(stderr, "%s: rule %s has no \"usage\"\n", test->policy, test->rule);
+        assert(policy_rule_usage(judge_case(policy, test).rule) != POLICY_USAGE_NONE);
+        count++;
+        policy_unref(policy);
+    }
+    assert(count >= 6);
+}
+
 static void test_each_does_what_it_says(void)
 {
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
@@ -218,6 +236,7 @@ int main(int argc, char **argv)
     assert(argc == 2);
     folder = argv[1];
     test_each_does_what_it_says();
+    test_what_goes_to_a_model_is_counted();
     test_none_is_left_out();
     test_without_variables_nothing_more_is_open();
     test_what_a_secret_replaces();
