@@ -13,24 +13,33 @@ static const struct cli_column columns[] = {
     {"SANDBOXES", "sandboxes", CLI_COLUMN_TEXT},
 };
 
-enum cli_exit cmd_policy_ls(struct cli *cli, struct err *err)
-{
-    static const struct cli_listing listing = {
-        .path = "/policies",
-        .key = "policies",
-        .columns = columns,
-        .count = ARRAY_LEN(columns),
-        .when_empty = "no policy is in force: `paddock policy reload` tells why",
-    };
-    return cli_list(cli, &listing, err);
-}
-
 static void tell(const char *name, const char *text)
 {
     cli_write_cell(stderr, name, 0);
     fputs(": ", stderr);
     cli_write_cell(stderr, text, 0);
     fputc('\n', stderr);
+}
+
+/* The numbers of the table raise the question which rules, and why. */
+enum cli_exit cmd_policy_ls(struct cli *cli, struct err *err)
+{
+    cleanup_json struct json *json = NULL;
+    enum cli_exit status = cli_get(cli, "/policies", &json, err);
+    if (status != CLI_OK || !json)
+        return status;
+    if (json_count(json) == 0)
+        fputs("no policy is in force: `paddock policy reload` tells why\n", stderr);
+    else
+        cli_table_print(stdout, json, "policies", columns, ARRAY_LEN(columns));
+    for (size_t i = 0; i < json_count(json); i++) {
+        const struct json *policy = json_at(json, i);
+        const char *why = json_text(json_get(policy, "error"));
+        const char *hint = json_text(json_get(policy, "hint"));
+        if (why || hint)
+            tell(json_text(json_get(policy, "name")), why ? why : hint);
+    }
+    return CLI_OK;
 }
 
 /* A file that is refused matters when a sandbox is under it; the folder may hold others. */

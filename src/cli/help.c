@@ -35,7 +35,7 @@ static void print_all(FILE *out)
           out);
     for (size_t i = 0; i < cli_verb_count; i++)
         if (!cli_verbs[i].is_hidden)
-            fprintf(out, "  %-13s %s\n", cli_verbs[i].name, cli_verbs[i].summary);
+            fprintf(out, "  %-14s %s\n", cli_verbs[i].name, cli_verbs[i].summary);
     fputs("\nOptions:\n", out);
     for (size_t i = 0; i < OPTION_COUNT; i++)
         if (cli_options[i].is_global || i == OPTION_VERSION)

@@ -266,8 +266,9 @@ const struct cli_verb cli_verbs[] = {
     {.name = "policy check",
      .arguments = "FILE",
      .summary = "check a policy and tell which rules are inactive",
-     .details = "Variables come from --var and from the configuration; secrets count as set\n"
-                "when secrets_dir or the environment has them. They are not read.",
+     .details = "Variables come from --var and from the file of --config; secrets count as set\n"
+                "when its secrets_dir or the environment has them, and are not read. What the\n"
+                "daemon has by default is not there: name it.",
      .min_args = 1,
      .max_args = 1,
      .options = HAS(CONFIG) | HAS(VAR),

@@ -140,6 +140,8 @@ static int path_set(struct policy_parser *parser, struct policy_rule *rule,
     cleanup_buf struct buf path = BUF_INIT(LIMIT_POLICY_STRING_BYTES);
     cleanup_buf struct buf query = BUF_INIT(LIMIT_POLICY_STRING_BYTES);
     struct err inner = {0};
+    if (text[0] != '/')
+        return policy_refuse(parser, value, "a path begins with \"/\"");
     if (strchr(text, '?'))
         return policy_refuse(parser, value, "a path has no query");
     if (policy_canonical_target(text, strlen(text), &path, &query, &inner) < 0)

@@ -281,6 +281,19 @@ def test_a_terminal_gets_no_escape_sequences(daemon):
         assert "\ufffd".encode() not in seen  # no character was cut in two
 
 
+def test_policy_ls_tells_which_rules_are_inactive_and_what_is_refused(daemon):
+    daemon.on("GET", "/policies", (200, json.dumps([
+        {"name": "default", "default": True, "inForce": True, "rules": 2, "inactiveRules": 1,
+         "hint": "rule github is inactive: why", "sandboxes": 1},
+        {"name": "strict", "default": False, "inForce": True, "error": "strict.json:3:5: bad",
+         "sandboxes": 0},
+        {"name": "tutorial", "default": False, "inForce": True, "rules": 2, "sandboxes": 0}])))
+    result = daemon.run("policy", "ls")
+    assert len(result.stdout.splitlines()) == 4, result
+    assert result.stderr == (b"default: rule github is inactive: why\n"
+                             b"strict: strict.json:3:5: bad\n"), result
+
+
 def test_lists(daemon):
     daemon.on("GET", "/sandboxes", (200, json.dumps([
         {"name": "agent-1", "state": "running", "task": "ended", "agent": "claude"},
@@ -386,6 +399,8 @@ def test_a_500_tells_where_the_reason_is(daemon):
 def test_help_and_a_full_disk():
     result = paddock("--help")
     assert result.returncode == 0 and b"Exit status:" in result.stdout
+    verbs = result.stdout.partition(b"Verbs:\n")[2].partition(b"\n\n")[0].splitlines()
+    assert {line[16:17] for line in verbs} == {b" "} and not any(line[17:18] == b" " for line in verbs)
     with open("/dev/full", "w", encoding="ascii") as full:
         result = subprocess.run([PADDOCK, "--help"], stdout=full, stderr=subprocess.PIPE, check=False)
     assert result.returncode == 1 and b"could not be written" in result.stderr
@@ -421,6 +436,8 @@ def test_policy_check(tmp_path):
     assert places == [b"bad.json:2:12", b"bad.json:2:3", b"bad.json:2:32"]
     result = paddock("policy", "check", "--json", bad)
     assert len(json.loads(result.stdout)["problems"]) == 3
+    bad.write_text('{"rules": [{"host": "a.test", "path": "b"}]}')
+    assert b'1:39: a path begins with "/"' in paddock("policy", "check", bad).stderr
     (tmp_path / "more.json").write_text('{"include": ["none.json"]}')
     bad.write_text('{"include": ["more.json"]}')
     result = paddock("policy", "check", bad)
