@@ -134,7 +134,8 @@ static void look(struct seen *ret)
         assert(buf_appendf(&ret->heads, "%d %s\n", passed->stream, buf_text(&passed->head)) == 0);
         assert(buf_appendf(&ret->rest, "%s%d\n", buf_text(&passed->trailers), passed->has_ended) ==
                0);
-        assert(buf_append(&ret->rest, buf_text(&passed->body), passed->body.len) == 0);
+        if (passed->has_ended) /* else it came in part, until it was found to be wrong, say */
+            assert(buf_append(&ret->rest, buf_text(&passed->body), passed->body.len) == 0);
     }
 }
 
