@@ -7,8 +7,9 @@
 
 #include "egress/conn.h"
 
-#define READ_BYTES (16 * 1024) /* a whole TLS record; others may wait inside OpenSSL (read ahead)  \
-                                */
+#define READ_BYTES                                                                                 \
+    (16 * 1024) /* a whole TLS record; others may wait inside OpenSSL (read ahead)                 \
+                 */
 
 static enum conn_io tls_result(struct egress_conn *conn, int result)
 {

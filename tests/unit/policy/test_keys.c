@@ -316,7 +316,7 @@ static void test_every_problem_is_told(void)
         "p.json:3:56: the list is empty",
         "p.json:4:56: a push never",
         "bad.json:2:10: \"port\" is",
-        "bad.json:2:21: the request",
+        "bad.json:2:21: a path begins",
         "bad.json:2:27: a rule must be an object",
         "p.json:5:25: none.json beside",
     };
