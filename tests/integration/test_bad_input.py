@@ -322,7 +322,7 @@ def test_a_disk_that_is_full_only_when_written_to_is_told(small_daemon):
 def test_a_task_that_fills_the_disk_is_told_as_it_ended(small_daemon):
     daemon, sandbox = small_daemon, small_daemon.sandbox("filler")
     assert sandbox.clone().status == 200
-    state = sandbox.run_task("cat /dev/zero > /workspace/filler; : > more && printf %9999s > more; "
+    state = sandbox.run_task("dd if=/dev/zero of=/workspace/filler bs=4096; : > more && printf %9999s > more; "
                              "echo full >&2; exit 7")
     with pytest.raises(OSError) as error:
         (daemon.state / "more").write_bytes(b"x" * 8192)
