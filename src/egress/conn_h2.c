@@ -257,11 +257,7 @@ void conn_h2_feed_stream(struct stream *stream)
     struct http_field fields[LIMIT_HTTP_FIELDS];
     size_t count = http1_fields_split(&stream->lines, fields);
     stream->in_told = true;
-    if (stream->status && stream->call.exchange)
-        call_fail(&stream->call, 400, "the request's trailers are malformed or too large",
-                  "client");
-    else
-        call_write_end(&stream->call, fields, count);
+    call_write_end(&stream->call, fields, count);
 }
 
 static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,

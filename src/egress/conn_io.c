@@ -7,9 +7,8 @@
 
 #include "egress/conn.h"
 
-#define READ_BYTES                                                                                 \
-    (16 * 1024) /* a whole TLS record; others may wait inside OpenSSL (read ahead)                 \
-                 */
+/* A whole TLS record; others may wait inside OpenSSL, which reads ahead. */
+#define READ_BYTES (16 * 1024)
 
 static enum conn_io tls_result(struct egress_conn *conn, int result)
 {

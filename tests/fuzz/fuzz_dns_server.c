@@ -12,6 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "cuts.h"
 #include "egress/dns.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
@@ -90,15 +91,6 @@ static size_t expect(const uint8_t *data, size_t len, bool *ret_is_bad)
     return made;
 }
 
-static size_t piece_of(unsigned *cuts, size_t left)
-{
-    if (*cuts == 0)
-        return left;
-    *cuts = *cuts * 1103515245U + 12345U;
-    size_t piece = 1 + (*cuts >> 16) % (*cuts & 0x100 && left < 1024 ? 3 : 40 + left / 16);
-    return piece < left ? piece : left;
-}
-
 /* Reads what there is; false: the stream is closed. */
 static bool read_all(int fd, size_t *got_len)
 {
@@ -121,7 +113,7 @@ static void try_stream(const uint8_t *data, size_t len, unsigned cuts)
     assert(fd >= 0 && connect(fd, (struct sockaddr *)&address, address_len) == 0);
     settle();
     for (size_t used = 0; used < len && is_open;) {
-        ssize_t sent = send(fd, data + used, piece_of(&cuts, len - used), MSG_NOSIGNAL);
+        ssize_t sent = send(fd, data + used, next_piece(&cuts, len - used), MSG_NOSIGNAL);
         used += sent > 0 ? (size_t)sent : 0;
         is_open = sent > 0 || errno == EAGAIN;
         /* a connection is read no more than once a turn */

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "../unit/egress/stand_in.h"
+#include "cuts.h"
 #include "policy/policy.h"
 #include "util/cleanup.h"
 
@@ -93,13 +94,6 @@ static void expect_sound(SSL *ssl, size_t leaves_before)
     assert(!asked[len] || strcmp(asked + len, ".") == 0);
 }
 
-static size_t piece_of(unsigned *cuts, size_t left)
-{
-    *cuts = *cuts * 1103515245U + 12345U;
-    size_t piece = 1 + (*cuts >> 16) % (*cuts & 0x100 ? 3 : 200);
-    return piece < left ? piece : left;
-}
-
 /* The server's side, its bytes in memory. */
 static SSL *serve(void)
 {
@@ -124,7 +118,7 @@ static void try_bytes(const uint8_t *data, size_t len, unsigned cuts)
     size_t leaves = egress_ca_leaf_count(ca);
     bool goes_on = true;
     for (size_t used = 0; used < len && goes_on;) {
-        size_t piece = piece_of(&cuts, len - used);
+        size_t piece = next_piece(&cuts, len - used);
         assert(BIO_write(SSL_get_rbio(ssl), data + used, (int)piece) == (int)piece);
         used += piece;
         goes_on = step(ssl);

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "cuts.h"
 #include "egress/conn_h2.h"
 #include "front_rig.h"
 #include "h2_frames.h"
@@ -74,15 +75,6 @@ static bool has_ended_well(int32_t stream)
 
 /* --- the runs --- */
 
-static size_t piece_of(unsigned *cuts, size_t left)
-{
-    if (*cuts == 0)
-        return left;
-    *cuts = *cuts * 1103515245U + 12345U;
-    size_t piece = 1 + (*cuts >> 16) % (*cuts & 0x100 && left < 4096 ? 3 : 40 + left / 16);
-    return piece < left ? piece : left;
-}
-
 static void expect_bounded(size_t before)
 {
     const struct egress_conn *conn = front_conn();
@@ -103,7 +95,7 @@ static int run(const struct run *run)
     came_len = 0;
     assert(front_feed(fd, preface, sizeof(preface) - 1) == sizeof(preface) - 1);
     while (used < run->len && front_conn()) {
-        size_t sent = front_feed(fd, run->data + used, piece_of(&cuts, run->len - used));
+        size_t sent = front_feed(fd, run->data + used, next_piece(&cuts, run->len - used));
         used += sent;
         if (!run->never_reads)
             read_all(fd);

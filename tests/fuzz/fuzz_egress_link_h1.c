@@ -12,6 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cuts.h"
 #include "link_rig.h"
 #include "util/cleanup.h"
 
@@ -62,7 +63,7 @@ static size_t run(const struct run *run, struct told *told)
     size_t used = 0;
     unsigned cuts = run->cuts;
     while (used < run->len && !told->is_over) {
-        size_t piece = rig_piece(&cuts, run->len - used);
+        size_t piece = next_piece(&cuts, run->len - used);
         rig_feed(fd, run->data + used, piece);
         used += piece;
         struct link *link = rig_link();

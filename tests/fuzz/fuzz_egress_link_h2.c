@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "cuts.h"
 #include "h2_frames.h"
 #include "link_rig.h"
 #include "util/cleanup.h"
@@ -84,7 +85,7 @@ static bool run(const struct run *run, struct told told[REQUESTS])
     const struct link *link = rig_link();
     rig_feed(fd, settings, sizeof(settings));
     while (used < run->len && rig_link()) {
-        size_t piece = rig_piece(&cuts, run->len - used);
+        size_t piece = next_piece(&cuts, run->len - used);
         if (run->cancels && used >= run->len / 2 && told[0].exchange)
             egress_exchange_cancel(TAKE_PTR(told[0].exchange));
         rig_feed(fd, run->data + used, piece);

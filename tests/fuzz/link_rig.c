@@ -241,15 +241,6 @@ void told_go_on(struct told *told)
     }
 }
 
-size_t rig_piece(unsigned *cuts, size_t left)
-{
-    if (*cuts == 0)
-        return left;
-    *cuts = *cuts * 1103515245U + 12345U;
-    size_t piece = 1 + (*cuts >> 16) % (*cuts & 0x100 && left < 4096 ? 3 : 40 + left / 16);
-    return piece < left ? piece : left;
-}
-
 static void resume_all(void)
 {
     for (size_t i = 0; i < told_count; i++)

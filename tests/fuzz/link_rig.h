@@ -33,8 +33,6 @@ void rig_settle(void);
 /* Sends to the link, in as many pieces as the socket makes of it, and lets it be used. False: the
  * link is gone. What was paused goes on when the socket is full. */
 bool rig_feed(int fd, const void *data, size_t len);
-/* How many bytes of `left` are to be sent at once; `cuts` is what decides, 0: all. */
-size_t rig_piece(unsigned *cuts, size_t left);
 /* Reads away what the link has sent. */
 void rig_drain(int fd);
 /* The link there is, or NULL. */
