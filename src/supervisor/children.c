@@ -2,6 +2,7 @@
 #include "supervisor/children.h"
 
 #include <assert.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -15,6 +16,7 @@
 #include "util/log.h"
 
 #define CHILD_FIRST_DELAY_MS 100
+#define CHILD_END_MS 1000
 /* Room for a burst of answers before the channel has to keep them. */
 #define CHILD_SOCKET_BYTES (1024 * 1024)
 
@@ -119,7 +121,12 @@ void child_close(struct child *child)
     event_free(&child->timer);
     event_free(&child->ended);
     channel_close(&child->channel);
-    if (child->process.pid)
+    if (child->process.pid) {
+        /* It has lines of the audit to write, and may be killed as soon as this process is gone. */
+        struct pollfd ended = {.fd = child->process.pidfd, .events = POLLIN};
+        if (poll(&ended, 1, CHILD_END_MS) == 0)
+            log_warn("%s has not ended yet", child->type->name);
         sandbox_process_release(&child->process);
+    }
     child->process = (struct sandbox_process){.pidfd = -1};
 }

@@ -43,5 +43,5 @@ int child_run(struct child *child, const struct spawn *spawn, struct err *err);
 void child_failed(struct child *child, const char *why);
 /* Kills it; its end then starts it anew. */
 void child_kill(struct child *child, const char *why);
-/* Lets go of it: closes its socket, at which it ends by itself. */
+/* Lets go of it: closes its socket, at which it ends by itself, and waits for that up to 1 s. */
 void child_close(struct child *child);

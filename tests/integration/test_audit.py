@@ -2,6 +2,8 @@
 import json
 import os
 import signal
+import subprocess
+import threading
 
 import pytest
 
@@ -169,3 +171,34 @@ def test_following_goes_on_over_turns_and_a_new_egress(daemon, box):
     assert events.path() == "/after"
     box.remove()
     assert events.answer.read() == b""
+
+
+def test_the_daemon_ends_after_the_line_of_what_was_under_way(make_daemon, namespace, folder):
+    """Whoever ends the daemon may kill what it leaves behind at once."""
+    server, over = u.Upstream(namespace, folder), threading.Event()
+
+    def open_ended(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n")
+        over.wait(harness.patient(30))
+    server.routes["/open"] = open_ended
+    daemon = make_daemon(default_agent="sh", extra_rules=[server.rule("u.test", "u-ca.pem")], start=False)
+    (daemon.folder / "policy/u-ca.pem").write_bytes(open(server.ca, "rb").read())
+    daemon.start()
+    box = daemon.sandbox("open")
+    box.exec("/bin/true")
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(b"GET /open HTTP/1.1\r\nHost: u.test\r\n\r\n")
+        u.read_until(sock, b"\r\n\r\n")
+        egress = daemon.pid_of("paddock-egress")
+        os.kill(egress, signal.SIGSTOP)
+        try:
+            daemon.process.send_signal(signal.SIGTERM)
+            with pytest.raises(subprocess.TimeoutExpired):
+                daemon.process.wait(0.3)
+        finally:
+            os.kill(egress, signal.SIGCONT)
+        daemon.process.wait(harness.patient(30))
+        assert paths(daemon, "/open") == ["/open"]
+    over.set()
+    daemon.close()
+    server.close()
