@@ -70,6 +70,8 @@ void conn_close(struct egress_conn *conn)
     if (conn->h2)
         conn_h2_close(conn);
     count_bytes(conn);
+    if (conn->is_wide)
+        egress_sandbox_meter(conn->sandbox)->wide_sockets--;
     uv_poll_stop(&conn->poll);
     if (conn->finish == FINISH_RESET) {
         struct linger reset = {.l_onoff = 1, .l_linger = 0};

@@ -40,6 +40,7 @@ struct egress_conn {
 
     enum conn_phase phase;
     enum conn_finish finish;
+    bool is_wide;          /* it has one of LIMIT_EGRESS_WIDE_SOCKETS */
     bool read_wants_write; /* TLS: the next step of reading needs the socket writable */
     bool input_ended;
     bool has_head_bytes; /* the clock for the head runs */

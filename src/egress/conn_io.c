@@ -109,11 +109,26 @@ void conn_rest(struct egress_conn *conn)
     rest_buffer(&conn->out, &conn->out_used, &conn->egress->spare_out);
 }
 
+/* The socket is full: socket(7), SO_SNDBUF */
+static void widen(struct egress_conn *conn)
+{
+    struct egress_meter *meter = egress_sandbox_meter(conn->sandbox);
+    int bytes = LIMIT_EGRESS_WIDE_SOCKET_BYTES;
+    if (conn->is_wide || meter->wide_sockets == LIMIT_EGRESS_WIDE_SOCKETS)
+        return;
+    if (setsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)))
+        return;
+    conn->is_wide = true;
+    meter->wide_sockets++;
+}
+
 /* Writes what is queued; CONN_IO_DONE when all of it was taken. */
 enum conn_io conn_flush(struct egress_conn *conn)
 {
     while (conn->out_used < conn->out.len) {
         enum conn_io result = write_some(conn);
+        if (result == CONN_IO_WAIT)
+            widen(conn);
         if (result != CONN_IO_DONE) {
             buf_consume(&conn->out, conn->out_used);
             conn->out_used = 0;

@@ -12,6 +12,7 @@ struct egress_meter {
     int64_t budget_output_tokens, budget_requests; /* 0: no limit */
     int64_t output_tokens, requests;               /* that were used of it */
     size_t decoders;                               /* decompressors at work, or soon */
+    size_t wide_sockets;                           /* LIMIT_EGRESS_WIDE_SOCKETS */
     size_t wide;                                   /* answers whose window is large */
     /* what the supervisor does not know yet, and of which task it is */
     struct model_usage pending;

@@ -227,6 +227,11 @@
 /* What the kernel holds of a sandbox's connection each way (it doubles the figure); left alone it
  * would give megabytes, for which nobody's limit counts. */
 #define LIMIT_EGRESS_SOCKET_BYTES (128 * 1024)
+/* The same towards the sandbox of its first connections that filled theirs, until they end: a
+ * download goes on while its reader and egress take turns. At most some 16 MiB of kernel memory a
+ * sandbox. */
+#define LIMIT_EGRESS_WIDE_SOCKET_BYTES (1024 * 1024)
+#define LIMIT_EGRESS_WIDE_SOCKETS 8
 /* Headers that a rule sets, and secrets in them. */
 #define LIMIT_EGRESS_SET_HEADERS 32
 /* A TLS handshake, and a request's head from its first byte to its last. */
