@@ -9,6 +9,7 @@ import pytest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import harness  # noqa: E402
+import upstream as u  # noqa: E402
 
 from harness import VARS, fresh_sandbox  # noqa: E402
 
@@ -68,12 +69,7 @@ def image_store(folder):
     if kept and pathlib.Path(kept, "claude", "image.json").exists():
         return kept
 
-    class HostNetwork:
-        @staticmethod
-        def argv(*command):
-            return list(command)
-
-    daemon = harness.Daemon(folder / "builder", HostNetwork(),
+    daemon = harness.Daemon(folder / "builder", harness.HostNetwork(),
                             {"recipes_dir": str(harness.ROOT / "images"), "vars": VARS,
                              "policy": str(harness.ROOT / "policy/default.json")}).start()
     try:
@@ -91,6 +87,14 @@ def namespace():
     namespace = harness.Namespace()
     yield namespace
     namespace.close()
+
+
+@pytest.fixture(scope="module")
+def server(namespace, folder):
+    """A server of HTTP/1.1 for the hosts u.test, other.test, get.test ... (upstream.py)"""
+    server = u.Upstream(namespace, folder)
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")

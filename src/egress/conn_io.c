@@ -109,7 +109,7 @@ void conn_rest(struct egress_conn *conn)
     rest_buffer(&conn->out, &conn->out_used, &conn->egress->spare_out);
 }
 
-/* The socket is full: socket(7), SO_SNDBUF */
+/* The socket is full: the first of a sandbox get a larger one, once (socket(7), SO_SNDBUF). */
 static void widen(struct egress_conn *conn)
 {
     struct egress_meter *meter = egress_sandbox_meter(conn->sandbox);

@@ -229,7 +229,7 @@
 #define LIMIT_EGRESS_SOCKET_BYTES (128 * 1024)
 /* The same towards the sandbox of its first connections that filled theirs, until they end: a
  * download goes on while its reader and egress take turns. At most some 16 MiB of kernel memory a
- * sandbox. */
+ * sandbox; the kernel gives no more than its net.core.wmem_max (Debian's default is 208 KiB). */
 #define LIMIT_EGRESS_WIDE_SOCKET_BYTES (1024 * 1024)
 #define LIMIT_EGRESS_WIDE_SOCKETS 8
 /* Headers that a rule sets, and secrets in them. */

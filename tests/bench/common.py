@@ -55,11 +55,7 @@ def image_with_probe(folder):
     the product's own build unless PADDOCK_TEST_IMAGES names a store that has it."""
     store = os.environ.get("PADDOCK_TEST_IMAGES")
     if not store or not pathlib.Path(store, "claude/image.json").exists():
-        class HostNetwork:
-            @staticmethod
-            def argv(*command):
-                return list(command)
-        builder = harness.Daemon(folder / "builder", HostNetwork(), {
+        builder = harness.Daemon(folder / "builder", harness.HostNetwork(), {
             "recipes_dir": str(ROOT / "images"), "policy": str(ROOT / "policy/default.json")}).start()
         try:
             builder.cli("image", "build", "claude", timeout=900)

@@ -13,13 +13,6 @@ import upstream as u
 
 
 @pytest.fixture(scope="module")
-def server(namespace, folder):
-    server = u.Upstream(namespace, folder)
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
 def box(make_daemon, server):
     """A running sandbox whose policy allows u.test, other.test (upstream: the test's server)."""
     daemon = make_daemon(default_agent="sh", extra_rules=[

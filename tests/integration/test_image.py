@@ -159,14 +159,6 @@ def test_the_builder_stops_where_it_would_be_the_hosts_root():
     assert not os.path.exists("/out/etc")
 
 
-class HostNetwork:
-    """The registries are not in the tests' namespace; the daemon starts no sandbox here."""
-
-    @staticmethod
-    def argv(*command):
-        return list(command)
-
-
 @pytest.fixture(scope="module")
 def builder(folder, image_store):
     recipes = folder / "from-recipes"
@@ -184,7 +176,7 @@ def builder(folder, image_store):
         (recipes / name).mkdir()
         (recipes / name / "build.json").write_text(json.dumps(recipe))
     policy = harness.ROOT / "policy/default.json"
-    daemon = harness.Daemon(folder / "from", HostNetwork(), {
+    daemon = harness.Daemon(folder / "from", harness.HostNetwork(), {
         "recipes_dir": str(recipes), "policy": str(policy)}, image_store=image_store).start()
     yield daemon
     daemon.stop()
@@ -298,7 +290,7 @@ print(subprocess.run(["./hello"], stdout=subprocess.PIPE, check=True).stdout.dec
 @pytest.mark.slow
 @pytest.mark.registries
 def test_the_shipped_recipes_build_and_a_team_works_in_its_toolchain(folder, image_store, make_daemon):
-    builder = harness.Daemon(folder / "shipped", HostNetwork(), {
+    builder = harness.Daemon(folder / "shipped", harness.HostNetwork(), {
         "recipes_dir": str(harness.ROOT / "images"), "policy": str(harness.ROOT / "policy/default.json")},
         image_store=image_store).start()
     try:

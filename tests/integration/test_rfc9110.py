@@ -4,7 +4,7 @@ import pytest
 
 import upstream as u
 from test_egress import get
-from test_rfc9112 import OK, answer_to, box, is_refused, says, server  # noqa: F401
+from test_rfc9112 import OK, answer_to, box, is_refused, says  # noqa: F401
 
 pytestmark = pytest.mark.portable
 

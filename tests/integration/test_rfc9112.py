@@ -17,13 +17,6 @@ CHUNKED = POST + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
-def server(namespace, folder):
-    server = u.Upstream(namespace, folder)
-    yield server
-    server.close()
-
-
-@pytest.fixture(scope="module")
 def box(make_daemon, server):
     daemon = make_daemon(default_agent="sh", extra_rules=[
         server.rule("u.test", "u-ca.pem"), server.rule("get.test", "u-ca.pem", methods=["GET"])],

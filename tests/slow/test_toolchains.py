@@ -10,7 +10,6 @@ import shutil
 import pytest
 
 import harness
-import upstream as u
 from policy import read_policy
 
 pytestmark = pytest.mark.registries
@@ -92,24 +91,11 @@ keytool -importcert -noprompt -storetype JKS -alias other -file /workspace/other
 """
 
 
-class HostNetwork:
-    @staticmethod
-    def argv(*command):
-        return list(command)
-
-
-@pytest.fixture(scope="module")
-def server(namespace, folder):
-    server = u.Upstream(namespace, folder)
-    yield server
-    server.close()
-
-
 @pytest.fixture(scope="module")
 def daemon(folder, make_daemon, server):
     recipes = folder / "toolchain-recipes"
     shutil.copytree(RECIPE, recipes / "toolchains")
-    builder = harness.Daemon(folder / "toolchain-builder", HostNetwork(), {
+    builder = harness.Daemon(folder / "toolchain-builder", harness.HostNetwork(), {
         "recipes_dir": str(recipes), "policy": str(harness.ROOT / "policy/default.json")}).start()
     try:
         result = builder.cli("image", "build", "toolchains", check=False, timeout=harness.patient(1200))

@@ -508,6 +508,7 @@ static void test_memory_stays_flat(void)
         usleep(200000);            /* twice that is well within the idle limit */
     assert(seen > BIG_BYTES / 2);
     assert(harness_rss_kib() - before < 4096);
+    assert(egress_sandbox_meter(NULL)->wide_sockets == 1); /* its socket was full */
     long total = 0;
     size_t len;
     while ((len = client_read(&client, answer, sizeof(answer), &end)))
@@ -515,6 +516,7 @@ static void test_memory_stays_flat(void)
     assert(total > BIG_BYTES && total < BIG_BYTES + 1000 && end == CLIENT_CLEAN);
     assert(harness_rss_kib() - before < 8192);
     client_close(&client);
+    AWAIT(egress_sandbox_meter(NULL)->wide_sockets == 0);
 }
 
 /* The client goes away: the upstream's connection is ended too. */
