@@ -1,6 +1,7 @@
 /* Bytes between the sandbox's socket and the two queues of a connection, TLS in between on port
  * 443. Process: paddock-egress. Nothing here blocks. */
 #include <errno.h>
+#include <linux/socket.h>
 #include <sys/socket.h>
 
 #include <openssl/err.h>
@@ -109,14 +110,15 @@ void conn_rest(struct egress_conn *conn)
     rest_buffer(&conn->out, &conn->out_used, &conn->egress->spare_out);
 }
 
-/* The socket is full: the first of a sandbox get a larger one, once (socket(7), SO_SNDBUF). */
+/* The socket is full: of the first of a sandbox the kernel may tune the size again, up to
+ * net.ipv4.tcp_wmem of the listener's network namespace (asm/socket.h: SO_BUF_LOCK, Linux 5.14). */
 static void widen(struct egress_conn *conn)
 {
     struct egress_meter *meter = egress_sandbox_meter(conn->sandbox);
-    int bytes = LIMIT_EGRESS_WIDE_SOCKET_BYTES;
+    int locked = SOCK_RCVBUF_LOCK;
     if (conn->is_wide || meter->wide_sockets == LIMIT_EGRESS_WIDE_SOCKETS)
         return;
-    if (setsockopt(conn->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)))
+    if (setsockopt(conn->fd, SOL_SOCKET, SO_BUF_LOCK, &locked, sizeof(locked)))
         return;
     conn->is_wide = true;
     meter->wide_sockets++;

@@ -10,6 +10,7 @@
 #include "sandbox/child.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/limits.h"
 #include "util/listen.h"
 
 struct answer {
@@ -74,6 +75,7 @@ int child_tune_network(int root_fd, struct err *err)
     } settings[] = {
         {"proc/sys/net/ipv4/tcp_tw_reuse", "1"},
         {"proc/sys/net/ipv4/ip_local_port_range", "16384 60999"},
+        {"proc/sys/net/ipv4/tcp_wmem", LIMIT_SANDBOX_TCP_WMEM},
         {"proc/sys/net/ipv4/ip_unprivileged_port_start", "0"}, /* init's listeners (ports.c) */
     };
     for (size_t i = 0; i < ARRAY_LEN(settings); i++) {

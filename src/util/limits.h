@@ -227,11 +227,13 @@
 /* What the kernel holds of a sandbox's connection each way (it doubles the figure); left alone it
  * would give megabytes, for which nobody's limit counts. */
 #define LIMIT_EGRESS_SOCKET_BYTES (128 * 1024)
-/* The same towards the sandbox of its first connections that filled theirs, until they end: a
- * download goes on while its reader and egress take turns. At most some 16 MiB of kernel memory a
- * sandbox; the kernel gives no more than its net.core.wmem_max (Debian's default is 208 KiB). */
-#define LIMIT_EGRESS_WIDE_SOCKET_BYTES (1024 * 1024)
+/* Towards the sandbox its first connections that filled theirs are left to the kernel's tuning, up
+ * to the last figure of LIMIT_SANDBOX_TCP_WMEM each, until they end: a download goes on while its
+ * reader and egress take turns. At most 16 MiB of kernel memory a sandbox. */
 #define LIMIT_EGRESS_WIDE_SOCKETS 8
+/* net.ipv4.tcp_wmem of a sandbox's network namespace: least, first and largest size of what waits
+ * to be sent on one connection (tcp(7)). */
+#define LIMIT_SANDBOX_TCP_WMEM "4096 16384 2097152"
 /* Headers that a rule sets, and secrets in them. */
 #define LIMIT_EGRESS_SET_HEADERS 32
 /* A TLS handshake, and a request's head from its first byte to its last. */

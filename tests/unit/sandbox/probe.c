@@ -98,6 +98,7 @@ static int run_facts(void)
     print_file("keys", "/proc/keys");
     print_file("cgroup", "/proc/self/cgroup");
     print_file("tw-reuse", "/proc/sys/net/ipv4/tcp_tw_reuse");
+    print_file("tcp-wmem", "/proc/sys/net/ipv4/tcp_wmem");
     print_result("proc-sys-write", write_text("/proc/sys/net/ipv4/tcp_tw_reuse", "0"));
     print_result("sys", stat("/sys/kernel", &st));
     print_result("workspace-write", write_text("/workspace/by-agent", "x"));

@@ -52,9 +52,9 @@ static const char *const common_facts[] = {
     "tcgets=ENOTTY", "io-uring=EPERM", "new-call=ENOSYS", "int80-like-x32=ENOSYS",
     /* what is shown */
     "hostname=agent-1", "etc-hostname=agent-1", "resolver=nameserver 100.64.0.2", "trust=OUR CA",
-    "trust-local=OUR CA", "keys=", "sys=ENOENT", "tw-reuse=1", "proc-sys-write=EROFS",
-    "workspace-write=ok", "task-write=EROFS", "task-rename=EBUSY", "tmp-write=ok",
-    "init-fds=EACCES", "dev-null=ok", "stdout-reopen=ok", "cwd=/", NULL};
+    "trust-local=OUR CA", "keys=", "sys=ENOENT", "tw-reuse=1", "tcp-wmem=4096\t16384\t2097152",
+    "proc-sys-write=EROFS", "workspace-write=ok", "task-write=EROFS", "task-rename=EBUSY",
+    "tmp-write=ok", "init-fds=EACCES", "dev-null=ok", "stdout-reopen=ok", "cwd=/", NULL};
 
 static void test_an_agent_has_no_privilege(void)
 {
