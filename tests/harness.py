@@ -309,10 +309,11 @@ class Daemon:
         return wait_for(lambda: self.find(program), 30, program)
 
     def find(self, program):
-        """As pid_of, or None when there is none just now."""
+        """As pid_of, or None when there is none just now. The one that makes the CA is not meant."""
         for pid in children_of(self.process.pid):
             with contextlib.suppress(FileNotFoundError):
-                if os.path.basename(os.readlink(f"/proc/{pid}/exe")) == program:
+                if (os.path.basename(os.readlink(f"/proc/{pid}/exe")) == program and
+                        b"--make-ca" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()):
                     return pid
         return None
 

@@ -74,10 +74,10 @@ def test_every_process_is_the_users(daemon, sandbox, row):
             assert int(status[kind], 16) == 0, (program, kind)
         assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2"
         assert len(status["NSpid"].split()) == 2, "a pid namespace of its own"
+    for pid in (daemon.process.pid, daemon.pid_of("paddock-api"), daemon.pid_of("paddock-egress")):
         # The files in /proc of an undumpable process are root's, of the namespace that it was
         # executed in.
-        root = uid if row == "unshare" else 0
-        assert os.stat(f"/proc/{daemon.pid_of(program)}/status").st_uid == root
+        assert os.stat(f"/proc/{pid}/status").st_uid == (uid if row == "unshare" else 0)
 
 
 def test_ids_of_the_sandbox(daemon, sandbox, row):

@@ -1,12 +1,18 @@
 """What the agent, and root of the namespace, cannot do; and what they can."""
+import contextlib
 import os
 import pathlib
 import re
+import resource
+import signal
+import subprocess
 import time
 
 import pytest
 
 import harness
+
+DAEMONS = ("paddock-api", "paddock-egress")
 
 
 @pytest.fixture(scope="module")
@@ -234,17 +240,60 @@ def test_the_supervisor_has_one_thread(sh_daemon):
     assert re.search(r"^Threads:\s+1$", status, re.M)
 
 
-@pytest.mark.parametrize("program, offset", [("paddock-api", 1), ("paddock-egress", 2)])
+def confined(daemon, program):
+    """The pid of a child that has shut itself in."""
+    pid = daemon.pid_of(program)
+    harness.wait_for(lambda: "\nSeccomp:\t2" in pathlib.Path(f"/proc/{pid}/status").read_text(), 30, program)
+    return pid
+
+
+@pytest.mark.parametrize("offset, program", enumerate(DAEMONS, 1))
 def test_the_daemons_that_read_foreign_bytes_have_no_authority(sh_daemon, program, offset):
-    pid = sh_daemon.pid_of(program)
+    pid = confined(sh_daemon, program)
     status = pathlib.Path(f"/proc/{pid}/status").read_text()
     assert re.search(rf"^Uid:\s+{1879048192 + offset}\s", status, re.M)
     assert re.search(r"^Groups:\s*$", status, re.M)
     for kind in ("CapPrm", "CapEff", "CapBnd", "CapAmb"):
         assert re.search(rf"^{kind}:\s+0+$", status, re.M), kind
-    assert re.search(r"^NoNewPrivs:\s+1$", status, re.M) and re.search(r"^Seccomp:\s+2$", status, re.M)
+    assert re.search(r"^NoNewPrivs:\s+1$", status, re.M)
     assert os.stat(f"/proc/{pid}/environ").st_uid == 0  # not dumpable: its files are root's
     assert pathlib.Path(f"/proc/{pid}/environ").read_bytes() == b""
+
+
+def crash(pid, parent=None):
+    """Ends a process as a failed assertion does, its core of any size where this machine's root may raise limits.
+    Returns whether the kernel wrote one, by the status of the dead one, which its parent, stopped, does not bury."""
+    with contextlib.suppress(PermissionError):
+        resource.prlimit(pid, resource.RLIMIT_CORE, (resource.RLIM_INFINITY,) * 2)
+    if parent:
+        os.kill(parent, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGABRT)
+
+        def fields():
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        harness.wait_for(lambda: fields()[0] == "Z", 30, f"end of {pid}")
+        status = int(fields()[-1])  # exit_code: proc(5)
+    finally:
+        if parent:
+            os.kill(parent, signal.SIGCONT)
+    assert os.WTERMSIG(status) == signal.SIGABRT, status
+    return os.WCOREDUMP(status)
+
+
+def test_c3_a_crash_of_a_daemon_leaves_no_core(make_daemon, box, tmp_path):
+    with subprocess.Popen(["sleep", "1000"], cwd=tmp_path) as other:
+        assert crash(other.pid), "this machine writes no core of anything"
+    daemon = make_daemon(default_agent="sh")  # whose supervisor has started nothing yet, else it is undumpable anyway
+    supervisor = daemon.process.pid
+    children = [confined(daemon, program) for program in DAEMONS]
+    for pid in (supervisor, box.init_pid(), *children):
+        limits = pathlib.Path(f"/proc/{pid}/limits").read_text()
+        # 1 keeps them from a handler of the machine's too: core(5)
+        assert re.search(r"^Max core file size +[01] +[01] ", limits, re.M), limits
+    for pid in children:
+        assert not crash(pid, supervisor)
+    assert not crash(supervisor)
 
 
 def test_state_is_for_its_owner_alone(sh_daemon):
