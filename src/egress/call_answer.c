@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "egress/call_internal.h"
+#include "http/date.h"
 #include "util/cleanup.h"
 
 static void answer_ourselves(struct call *call, const struct refusal *refusal)
@@ -109,6 +110,18 @@ static size_t filter(const struct call *call, const struct http_field *fields, s
     return kept;
 }
 
+/* An answer that names no time gets ours (RFC 9110, section 6.6.1), as long as there is room. */
+static size_t add_date(char date[HTTP_DATE_SIZE], struct http_field *fields, size_t count)
+{
+    if (count == LIMIT_HTTP_FIELDS)
+        return count;
+    for (size_t i = 0; i < count; i++)
+        if (http_field_is(&fields[i], "date"))
+            return count;
+    fields[count] = (struct http_field){"date", 4, http_date(date), HTTP_DATE_SIZE - 1};
+    return count + 1;
+}
+
 /* A length is told also where no body follows (HEAD, 304), but with 204 (RFC 9110, section 8.6). */
 static size_t keep_length(const struct call *call, int status, const struct http_field *fields,
                           size_t count, struct http_field *ret)
@@ -143,6 +156,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
 {
     struct call *call = ctx;
     struct http_field kept[LIMIT_HTTP_FIELDS];
+    char date[HTTP_DATE_SIZE];
     struct err err;
     int result = 0;
     size_t kept_count = filter(call, fields, count, kept);
@@ -164,6 +178,7 @@ static void on_head(void *ctx, int status, const char *reason, const struct http
         return;
     } else {
         kept_count += keep_length(call, status, fields, count, kept + kept_count);
+        kept_count = add_date(date, kept, kept_count);
         result = call->front->head(call, status, reason, kept, kept_count);
         call->head_sent = result == 0;
         call->status = status;

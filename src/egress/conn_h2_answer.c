@@ -4,6 +4,7 @@
 
 #include "egress/conn_h2.h"
 #include "egress/h2_lines.h"
+#include "http/date.h"
 #include "util/cleanup.h"
 
 static struct stream *stream_of(struct call *call)
@@ -174,16 +175,17 @@ static void h2_refuse(struct call *call, const struct refusal *refusal)
     struct stream *stream = stream_of(call);
     cleanup_buf struct buf body = BUF_INIT(REFUSE_BODY_MAX);
     const char *type = refuse_content_type(refusal);
-    char length[32];
+    char length[32], date[HTTP_DATE_SIZE];
     if (refuse_append_body(&body, refusal))
         stream->h2->is_broken = true;
     snprintf(length, sizeof(length), "%zu", body.len);
-    struct http_field fields[5] = {
+    struct http_field fields[6] = {
+        {"date", 4, http_date(date), HTTP_DATE_SIZE - 1},
         {"content-type", 12, type, strlen(type)},
         {"content-length", 14, length, strlen(length)},
         {"x-paddock-reason", 16, refusal->text, strlen(refusal->text) - 1},
     };
-    size_t count = 3;
+    size_t count = 4;
     if (refusal->is_final)
         fields[count++] = (struct http_field){"x-should-retry", 14, "false", 5};
     if (refusal->status == 405)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "http/date.h"
 #include "util/cleanup.h"
 #include "json/json.h"
 
@@ -194,11 +195,13 @@ int refuse_append_body(struct buf *out, const struct refusal *refusal)
 int refuse_append(struct buf *out, const struct refusal *refusal, bool is_head, bool keep_alive)
 {
     cleanup_buf struct buf body = BUF_INIT(REFUSE_BODY_MAX);
+    char date[HTTP_DATE_SIZE];
     int result = refuse_append_body(&body, refusal);
     if (!result)
-        result = buf_appendf(out, "HTTP/1.1 %d %s\r\ncontent-type: %s\r\ncontent-length: %zu\r\n",
-                             refusal->status, refuse_status_text(refusal->status),
-                             refuse_content_type(refusal), body.len);
+        result = buf_appendf(
+            out, "HTTP/1.1 %d %s\r\ndate: %s\r\ncontent-type: %s\r\ncontent-length: %zu\r\n",
+            refusal->status, refuse_status_text(refusal->status), http_date(date),
+            refuse_content_type(refusal), body.len);
     if (!result)
         result =
             buf_appendf(out, "x-paddock-reason: %.*s\r\n%s%s%s\r\n", (int)strlen(refusal->text) - 1,

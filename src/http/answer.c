@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "http/connection.h"
+#include "http/date.h"
 #include "util/cleanup.h"
 
 /* Head of an answer: ours, with a route's few extra headers. */
@@ -103,24 +103,13 @@ static const char *http_reason(int status)
     return "Unknown";
 }
 
-static int http_append_date(struct buf *out)
-{
-    char date[64];
-    time_t now = time(NULL);
-    struct tm tm;
-    if (!gmtime_r(&now, &tm))
-        return 0;
-    strftime(date, sizeof(date), "Date: %a, %d %b %Y %H:%M:%S GMT\r\n", &tm);
-    return buf_append_string(out, date);
-}
-
 /* framing: the Content-Length or Transfer-Encoding header with its CRLF. */
 static int http_append_head(struct buf *out, const struct http_answer *answer, const char *framing,
                             bool is_keep_alive)
 {
-    int r = buf_appendf(out, "HTTP/1.1 %d %s\r\n", answer->status, http_reason(answer->status));
-    if (r == 0)
-        r = http_append_date(out);
+    char date[HTTP_DATE_SIZE];
+    int r = buf_appendf(out, "HTTP/1.1 %d %s\r\nDate: %s\r\n", answer->status,
+                        http_reason(answer->status), http_date(date));
     if (r == 0 && answer->type)
         r = buf_appendf(out, "Content-Type: %s\r\nX-Content-Type-Options: nosniff\r\n",
                         answer->type);

@@ -59,6 +59,7 @@ def test_rfc9113_8_3_a_request_is_sent_as_judged(box, server1, server2, host):
     assert seen.get("x-mine") == "One" and seen.get("authorization") == f"Bearer {SECRET}"
     assert seen.get("x-api-key") is None and seen.get("cookie") == "a=1; b=2"
     names = [name for name, _ in answer["headers"]]
+    assert names.count("date") == 1  # neither upstream tells one: RFC 9110, section 6.6.1
     assert names == [name.lower() for name in names] and "connection" not in names
 
 
@@ -144,7 +145,7 @@ def test_refusals_are_answers_and_the_connection_goes_on(box):
         assert client.ask("/")["status"] == 503
     with Client(box, "evil.test") as client:
         answer = client.ask("/")
-        assert answer["status"] == 403
+        assert answer["status"] == 403 and "date" in dict(answer["headers"])
         assert answer["body"] == b"evil.test is not reachable from this sandbox\n"
     with Client(box, "get.test") as client:
         assert client.ask("/x", "POST", data=b"x")["status"] == 403

@@ -1,5 +1,8 @@
 """What RFC 9110 (HTTP) demands of an intermediary, whatever the version: fields, methods, expectations,
 interim answers. A test is named after its section."""
+import datetime
+import email.utils
+
 import pytest
 
 import upstream as u
@@ -30,6 +33,27 @@ def test_rfc9110_5_5_values_go_on_as_they_are(box, server):
     assert answer_to(box, raw)[0] == 200
     fields = dict(sent(server, "/values"))
     assert fields["x-odd"] == "caf\xe9\t\"a, b\";;q=\\" and fields["x-empty"] == ""
+
+
+def is_now(text):
+    age = datetime.datetime.now(datetime.UTC) - email.utils.parsedate_to_datetime(text)
+    return text.endswith(" GMT") and abs(age.total_seconds()) < 10
+
+
+def test_rfc9110_6_6_1_an_answer_without_a_date_gets_one(box, server):
+    says(server, OK + b"Content-Length: 0\r\n\r\n")
+    assert is_now(answer_to(box, get("/answer"))[1]["date"])
+    old = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
+    says(server, OK + old + b"Content-Length: 0\r\n\r\n")
+    with box.connect_tls("u.test") as sock:
+        sock.sendall(get("/answer"))
+        assert u.read_until(sock, b"\r\n\r\n").lower().count(b"\r\ndate:") == 1
+    assert answer_to(box, get("/answer"))[1]["date"] == old[6:-2].decode()
+
+
+def test_rfc9110_6_6_1_our_own_answers_have_one(box):
+    status, headers, _ = answer_to(box, b"BAD\r\n\r\n")
+    assert status == 400 and is_now(headers["date"])
 
 
 def test_rfc9110_7_6_1_what_connection_names_goes_no_further(box, server):
