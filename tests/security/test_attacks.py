@@ -385,6 +385,31 @@ def test_d7_stalled_connections_hold_little_of_egress(egress_box, server, small_
     assert grown < mib * 1024 * sanitizer_factor()
 
 
+def send_buffers(box):
+    """Of egress's sockets in the sandbox's network: ss(8), skmem."""
+    lines = harness.run("nsenter", "-t", str(box.init_pid()), "-n", "ss", "-tnmH", "sport", "=", ":443").stdout
+    return [int(size) for size in re.findall(rb",tb(\d+),", lines)]
+
+
+def test_d7_what_the_kernel_holds_of_stalled_answers_is_bounded(egress_box, server):
+    """Eight sockets of a sandbox may grow, to 2 MiB; the others stay at twice 128 KiB."""
+    server.routes["/stalled-answer"] = stalled_answer
+    context = ssl.create_default_context(cafile=egress_box.ca())
+    with contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(sock) for sock in egress_box.connect_many(20, "u.test")]
+        socks = [stack.enter_context(context.wrap_socket(sock, server_hostname="u.test")) for sock in socks]
+        for sock in socks:
+            sock.sendall(b"GET /stalled-answer HTTP/1.1\r\n" + H + b"\r\n")
+
+        def large():
+            sizes = send_buffers(egress_box)
+            assert len(sizes) == 20 and max(sizes) <= 2 << 20, sizes
+            return [size for size in sizes if size > 2 * 128 << 10]
+        harness.wait_for(lambda: len(large()) >= 8, 20, "eight that grew")
+        assert all(b" 200 " in u.read_until(sock, b"\r\n\r\n") for sock in socks)
+        assert len(large()) == 8
+
+
 def fresh_egress(box):
     """The pid of an egress that has served one request: an old one has memory to use again."""
     os.kill(box.daemon.pid_of("paddock-egress"), 9)
