@@ -44,9 +44,7 @@ static int obliging_char(const char **at)
     return c == '\\' ? '/' : c;
 }
 
-/* True when some server could take the canonical path for one that climbs: "..%2F", "..\", "..;x",
- * "%252e%252e". Such a path never fits a rule that is bound to a path. */
-static bool path_hides_dots(const char *path)
+bool policy_path_hides_dots(const char *path)
 {
     size_t dots = 0;  /* of this segment */
     bool only = true; /* it holds nothing else so far */
@@ -74,7 +72,7 @@ static enum policy_lack path_lack(const struct policy_rule *rule, const char *pa
     size_t len = strlen(rule->path);
     if (strncmp(path, rule->path, len) != 0 || (path[len] != '\0' && path[len] != '/'))
         return POLICY_LACK_PATH;
-    return path_hides_dots(path) ? POLICY_LACK_CLIMBS : POLICY_LACK_NONE;
+    return policy_path_hides_dots(path) ? POLICY_LACK_CLIMBS : POLICY_LACK_NONE;
 }
 
 enum policy_lack policy_rule_lack(const struct policy_rule *rule,

@@ -210,7 +210,7 @@ void policy_git_decide(const struct policy_rule *rule, const struct policy_reque
     struct git_path path;
     enum git_action action = GIT_OTHER;
     ret->decision = POLICY_DENIED_GIT;
-    if (git_path_read(request->path, &path)) {
+    if (!policy_path_hides_dots(request->path) && git_path_read(request->path, &path)) {
         action = git_action(request, path.rest);
         if (action != GIT_OTHER && !repository_matches(&rule->git, &path, request->cloned)) {
             snprintf(ret->reason, sizeof(ret->reason),

@@ -78,6 +78,11 @@ struct policy {
 size_t policy_ports_of(const struct policy_rule *rules, size_t count,
                        struct policy_port ret[POLICY_PORTS_MAX]);
 
+/* decide.c: true when some server could take the canonical path for one that climbs: "..%2F",
+ * "..\",
+ * "..;x", "%252e%252e". Such a path never fits a rule that is bound to a path, or git's. */
+bool policy_path_hides_dots(const char *path);
+
 /* git.c: decides a request for the host of a rule with `git`. */
 void policy_git_decide(const struct policy_rule *rule, const struct policy_request *request,
                        struct policy_verdict *ret);

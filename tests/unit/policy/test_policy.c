@@ -248,6 +248,8 @@ static void test_git_requests(void)
         {"lfs.test", "PUT", "/any/repo.git/info/lfs/objects/abc", "writing"},
         {"lfs.test", "POST", "/any/repo.git/info/lfs/locks", "writing"},
         {"both.test", "PUT", "/any/repo.git/info/lfs/objects/abc", NULL},
+        {"lfs.test", "GET", "/any/repo.git/info/lfs/..%2f..%2f..%2fother/repo.git/x", "smart HTTP"},
+        {"both.test", "PUT", "/any/repo.git/info/lfs/objects/%252e%252e/x", "smart HTTP"},
         {"both.test", "POST", "/any/repo/git-upload-pack", "fetch"},
     };
     for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
