@@ -22,6 +22,8 @@
 #define RATIO_MAX 256
 #define RATIO_FREE_BYTES ((uint64_t)1024 * 1024)
 #define ZSTD_WINDOW_LOG 22
+/* Of a model's text, on average. */
+#define BYTES_PER_TOKEN 4
 
 enum coding { CODING_NONE, CODING_ZLIB, CODING_BROTLI, CODING_ZSTD, CODING_UNKNOWN };
 
@@ -270,13 +272,22 @@ void usage_reader_feed(struct usage_reader *reader, const char *data, size_t len
         give_up(reader, USAGE_BROKEN);
 }
 
+/* Of a document that was left, or cut, in front of its number of output tokens, which stands behind
+ * the text: as many as text of such a length has. */
+static int64_t untold_of_document(const struct usage_scan *scan)
+{
+    bool is_inside = !scan->is_events && !scan->is_broken && scan->depth > 0;
+    return is_inside && !scan->tokens.output ? scan->bytes / BYTES_PER_TOKEN : 0;
+}
+
 enum usage_result usage_reader_end(const struct usage_reader *reader, struct usage_tokens *ret)
 {
+    int64_t untold = reader->scan.untold + untold_of_document(&reader->scan);
     *ret = reader->scan.tokens;
     if (reader->scan.input_has_cached && ret->cache_read <= ret->input)
         ret->input -= ret->cache_read;
-    ret->output += reader->scan.untold;
+    ret->output += untold;
     if (reader->trouble)
         return reader->trouble;
-    return reader->scan.has_usage || reader->scan.untold ? USAGE_FOUND : USAGE_NOTHING;
+    return reader->scan.has_usage || untold ? USAGE_FOUND : USAGE_NOTHING;
 }

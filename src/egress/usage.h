@@ -43,8 +43,9 @@ struct usage_reader *usage_reader_new(enum policy_usage shape, const char *type,
 /* Bytes of the body, in pieces of any size. */
 void usage_reader_feed(struct usage_reader *reader, const char *data, size_t len);
 /* What was read so far: the answer ended, or was cut. A stream that did not tell its output tokens
- * to the end, as its client left it or did not ask for that, has one for each piece at least. *ret
- * is filled in whatever it returns: with the numbers that came before the trouble. */
+ * to the end, as its client left it or did not ask for that, has one for each piece at least; a
+ * document that was left before, one for each four bytes. *ret is filled in whatever it returns:
+ * with the numbers that came before the trouble. */
 enum usage_result usage_reader_end(const struct usage_reader *reader, struct usage_tokens *ret);
 void usage_reader_free(struct usage_reader *reader); /* NULL is allowed */
 

@@ -23,6 +23,7 @@ enum {
     STATE_HEX,
     STATE_NUMBER,
     STATE_LITERAL,
+    STATE_SKIP, /* below SCAN_DEPTH */
     STATE_DONE,
 };
 
@@ -75,6 +76,7 @@ static void scan_begin(struct usage_scan *scan)
     scan->is_broken = false;
     scan->state = STATE_VALUE;
     scan->depth = 0;
+    scan->skipped = 0;
     scan->value = NODE_ROOT;
 }
 
@@ -157,7 +159,8 @@ static void scan_value_ended(struct usage_scan *scan)
 static void scan_enter(struct usage_scan *scan, bool is_array)
 {
     if (scan->depth == SCAN_DEPTH - 1) {
-        scan->is_broken = true;
+        scan->skipped = 1;
+        scan->state = STATE_SKIP;
         return;
     }
     scan->depth++;
@@ -197,6 +200,10 @@ static void scan_add(struct usage_scan *scan, char c)
 
 static void scan_string_ended(struct usage_scan *scan)
 {
+    if (scan->skipped) {
+        scan->state = STATE_SKIP;
+        return;
+    }
     if (scan->is_key) {
         scan_take_key(scan);
         scan->state = STATE_COLON;
@@ -247,6 +254,18 @@ static void scan_structure(struct usage_scan *scan, char c)
         scan->is_broken = true;
 }
 
+/* A sandbox can make an answer repeat what it sent (its tools), and that may be as deep as it
+ * likes: the brackets are counted, not looked at. */
+static void scan_skip(struct usage_scan *scan, char c)
+{
+    if (c == '"')
+        scan_begin_text(scan, STATE_STRING, false);
+    else if (c == '{' || c == '[')
+        scan->skipped++;
+    else if ((c == '}' || c == ']') && --scan->skipped == 0)
+        scan_value_ended(scan);
+}
+
 /* In a string. */
 static void scan_string(struct usage_scan *scan, char c)
 {
@@ -279,6 +298,10 @@ static void scan_byte(struct usage_scan *scan, char c)
         return;
     if (scan->state == STATE_STRING || scan->state == STATE_ESCAPE || scan->state == STATE_HEX) {
         scan_string(scan, c);
+        return;
+    }
+    if (scan->state == STATE_SKIP) {
+        scan_skip(scan, c);
         return;
     }
     if (scan->state == STATE_NUMBER || scan->state == STATE_LITERAL) {
@@ -316,6 +339,7 @@ static void scan_event_byte(struct usage_scan *scan, char c)
 
 void usage_scan_feed(struct usage_scan *scan, const char *data, size_t len)
 {
+    scan->bytes += (int64_t)len;
     for (size_t i = 0; i < len; i++) {
         if (scan->is_events)
             scan_event_byte(scan, data[i]);

@@ -19,6 +19,7 @@ struct usage_scan {
      * least */
     int64_t untold;
     bool has_piece; /* the event that is read */
+    int64_t bytes;  /* of the document */
 
     /* the line of an event */
     int line; /* bytes of "data:" that were seen; -1: another line */
@@ -26,6 +27,8 @@ struct usage_scan {
     /* JSON */
     int state;
     int depth;
+    uint64_t
+        skipped;     /* containers below SCAN_DEPTH that are open: what is in them is passed over */
     uint64_t arrays; /* bit per depth: the container is an array */
     uint8_t nodes[SCAN_DEPTH + 1];
     uint8_t value; /* what the next value is */

@@ -209,6 +209,10 @@ static void test_what_was_cut_counts_as_far_as_it_came(void)
     size_t len = (size_t)(strstr(sample->body, "event: ping") - sample->body);
     assert(read_cut(sample, "", sample->body, len, 3, &tokens) == USAGE_FOUND);
     assert(tokens.input == 25 && tokens.output == 1);
+    sample = &samples[0];
+    len = (size_t)(strstr(sample->body, "\"usage\"") - sample->body);
+    assert(read_cut(sample, "", sample->body, len, 3, &tokens) == USAGE_FOUND);
+    assert(tokens.output == (int64_t)len / 4);
 }
 
 /* Else the output of a stream that is left in time, or that was asked to tell nothing, is free. */
@@ -287,10 +291,16 @@ static void test_depth_and_length_are_no_matter(void)
 {
     static char deep[CODED_MAX];
     struct usage_tokens tokens;
-    struct sample sample = {"", POLICY_USAGE_AUTO, USAGE_BROKEN, JSON, deep, {0}};
-    memset(deep, '[', 1000);
-    assert(read_cut(&sample, "", deep, 1000, 500, &tokens) == USAGE_BROKEN);
-    size_t at = (size_t)snprintf(deep, sizeof(deep), "{\"text\":\"");
+    struct sample sample = {"", POLICY_USAGE_AUTO, USAGE_FOUND, JSON, deep, {0}};
+    size_t at = (size_t)snprintf(deep, sizeof(deep), "{\"tools\":");
+    for (int i = 0; i < 500; i++)
+        at += (size_t)snprintf(deep + at, sizeof(deep) - at, "{\"]\\\"}\":[");
+    for (int i = 0; i < 500; i++)
+        at += (size_t)snprintf(deep + at, sizeof(deep) - at, "]}");
+    at += (size_t)snprintf(deep + at, sizeof(deep) - at, ",\"usage\":{\"output_tokens\":5}}");
+    for (size_t cut = 0; cut < at; cut += 97)
+        assert(read_cut(&sample, "", deep, at, cut, &tokens) == USAGE_FOUND && tokens.output == 5);
+    at = (size_t)snprintf(deep, sizeof(deep), "{\"text\":\"");
     memset(deep + at, 'x', 60000);
     at += 60000;
     at += (size_t)snprintf(deep + at, sizeof(deep) - at, "\",\"usage\":{\"output_tokens\":5}}");
