@@ -41,7 +41,7 @@ struct origin {
     struct link *links;
     struct egress_exchange *waiting, *waiting_last; /* for a link */
     size_t waiting_count;
-    size_t held; /* exchanges that do not wait yet */
+    size_t exchange_count; /* all that began here: it is there as long as they are */
     size_t dialing;
     bool is_known;  /* a handshake was made */
     bool speaks_h2; /* as the last one found */
@@ -175,7 +175,8 @@ struct egress_exchange {
     size_t in_used;
     bool in_ended;
     bool window_is_large;
-    struct buf lines; /* of the head that comes: name NUL value NUL ... */
+    struct buf
+        lines; /* of the head that comes: name NUL value NUL ...; its `max` is what may come */
     size_t line_count;
     int status;
 
@@ -209,6 +210,8 @@ void exchange_lost(struct egress_exchange *exchange, enum egress_failure failure
 /* As exchange_end, from the loop later: within a call. */
 void exchange_end_later(struct egress_exchange *exchange, enum egress_failure failure,
                         const char *reason);
+/* An interim head of so many bytes came: so many fewer may come behind it. */
+void exchange_count_interim(struct egress_exchange *exchange, size_t len);
 /* There is room for its body again, if somebody waits for that. */
 void exchange_writable(struct egress_exchange *exchange);
 

@@ -294,9 +294,9 @@ static bool settle_body(struct link *link, struct egress_exchange *exchange,
 static ssize_t take_head(struct link *link, struct egress_exchange *exchange, const char *data,
                          size_t len)
 {
-    size_t most = len < LIMIT_EGRESS_ANSWER_HEAD_BYTES ? len : LIMIT_EGRESS_ANSWER_HEAD_BYTES;
+    size_t most = len < exchange->lines.max ? len : exchange->lines.max;
     ssize_t head_len = http_head_length(data, most, &link->h1_scanned);
-    if (head_len == 0 && len < LIMIT_EGRESS_ANSWER_HEAD_BYTES)
+    if (head_len == 0 && len < exchange->lines.max)
         return 0;
     struct answer_head head;
     exchange->answer_began = true;
@@ -312,6 +312,8 @@ static ssize_t take_head(struct link *link, struct egress_exchange *exchange, co
         protocol_error(link, "the upstream sends interim answers without end");
     else {
         link->h1_scanned = 0;
+        if (head.status < 200)
+            exchange_count_interim(exchange, (size_t)head_len);
         exchange->events->head(exchange->ctx, head.status, head.reason, head.fields, head.count);
         if (link->is_doomed)
             return -1;

@@ -169,6 +169,8 @@ static void take_head(struct egress_exchange *exchange)
     exchange->events->head(exchange->ctx, exchange->status, "", fields, count);
     if (exchange->is_cancelled)
         return;
+    if (exchange->status < 200)
+        exchange_count_interim(exchange, exchange->lines.len);
     buf_clear(&exchange->lines);
     exchange->line_count = 0;
 }

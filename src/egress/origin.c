@@ -61,8 +61,7 @@ void origins_forget(struct egress_upstreams *upstreams, uint64_t idle_ms)
         struct origin **at = &upstreams->buckets[i];
         while (*at) {
             struct origin *origin = *at;
-            if (origin->links || origin->waiting || origin->held ||
-                now - origin->used_at < idle_ms) {
+            if (origin->links || origin->exchange_count || now - origin->used_at < idle_ms) {
                 at = &origin->next;
                 continue;
             }

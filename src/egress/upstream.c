@@ -19,8 +19,8 @@ static void exchange_free(struct egress_exchange *exchange)
 {
     struct egress_upstreams *upstreams = exchange->upstreams;
     turn_cancel(&exchange->turn);
-    if (exchange->is_held)
-        exchange->origin->held--;
+    exchange->origin->exchange_count--;
+    exchange->origin->used_at = uv_now(upstreams->loop);
     if (exchange->previous)
         exchange->previous->next = exchange->next;
     else if (upstreams->exchanges == exchange)
@@ -67,6 +67,11 @@ void exchange_end_later(struct egress_exchange *exchange, enum egress_failure fa
     exchange->failure = failure;
     snprintf(exchange->reason, sizeof(exchange->reason), "%s", reason);
     turn_ask(exchange->upstreams->turns, &exchange->turn);
+}
+
+void exchange_count_interim(struct egress_exchange *exchange, size_t len)
+{
+    exchange->lines.max -= len < exchange->lines.max ? len : exchange->lines.max;
 }
 
 void exchange_writable(struct egress_exchange *exchange)
@@ -254,6 +259,7 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
         return err_set(err, ENOMEM, "out of memory for an exchange");
     exchange->upstreams = upstreams;
     exchange->origin = origin;
+    origin->exchange_count++;
     exchange->events = events;
     exchange->ctx = ctx;
     exchange->turn.run = on_exchange_turn;
@@ -278,10 +284,8 @@ int egress_upstream_start(struct egress_upstreams *upstreams, const struct egres
     upstreams->exchanges = exchange;
     *ret = exchange;
     exchange->is_held = request->is_held;
-    if (exchange->is_held) {
-        origin->held++;
+    if (exchange->is_held)
         return 0;
-    }
     wait_for_link(exchange, false);
     origin_serve(origin);
     return 0;
@@ -296,8 +300,6 @@ const char *egress_exchange_held(const struct egress_exchange *exchange, size_t 
 void egress_exchange_release(struct egress_exchange *exchange)
 {
     exchange->is_held = false;
-    exchange->origin->held--;
-    exchange->origin->used_at = uv_now(exchange->upstreams->loop);
     wait_for_link(exchange, false);
     origin_serve(exchange->origin);
 }
