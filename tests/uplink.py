@@ -54,10 +54,13 @@ def question_of(query):
 
 
 class Resolver:
-    """`names[name]` is a list of addresses, or a list of such lists, one for each lookup."""
+    """`names[name]` is a list of addresses, or a list of such lists, one for each lookup. Questions for
+    names below `silent` are never answered; `unanswered` has those names in their order."""
 
     def __init__(self, namespace):
         self.names = {}
+        self.silent = None
+        self.unanswered = []
         self.sock = harness.in_namespace(namespace.fd, lambda: bound(GATEWAY, 53))
         threading.Thread(target=self.serve, daemon=True).start()
 
@@ -65,7 +68,11 @@ class Resolver:
         with contextlib.suppress(OSError):
             while True:
                 query, peer = self.sock.recvfrom(4096)
-                self.sock.sendto(self.answer(query), peer)
+                name = question_of(query)[0]
+                if self.silent and name.endswith("." + self.silent):
+                    self.unanswered += [name] if name not in self.unanswered else []
+                else:
+                    self.sock.sendto(self.answer(query), peer)
 
     def answer(self, query):
         name, kind, end = question_of(query)

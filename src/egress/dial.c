@@ -1,5 +1,7 @@
 /* See dial.h. Process: paddock-egress. getaddrinfo(3) runs in libuv's pool of threads; nothing of
- * what a sandbox sent is read there but the name, which is canonical. */
+ * what a sandbox sent is read there but the name, which is canonical. A name whose servers are
+ * silent holds a thread for as long as the resolver tries, given up or not: each owner has a few
+ * lookups at once, and its next ones wait here, so that no other's wait behind them. */
 #include "egress/dial.h"
 
 #include <errno.h>
@@ -8,10 +10,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/queue.h>
 #include <unistd.h>
 
 #include "egress/address.h"
 #include "util/cleanup.h"
+#include "util/limits.h"
 
 /* Of a name with more addresses the first are tried, as the resolver ordered them (RFC 6724). */
 #define ADDRESSES_MAX 8
@@ -23,10 +27,21 @@ struct attempt {
     uv_poll_t poll;
 };
 
+/* Whose lookups they are; there is one as long as there are any. */
+struct owner {
+    LIST_ENTRY(owner) link;
+    uint64_t id;
+    size_t running; /* those of dials that were cancelled too */
+    TAILQ_HEAD(, dial) waiting;
+};
+static LIST_HEAD(, owner) owners = LIST_HEAD_INITIALIZER(owners);
+
 struct dial {
     uv_loop_t *loop;
     struct turn_queue *turns;
-    struct turn turn; /* tells the failure */
+    struct turn turn;    /* tells the failure */
+    struct owner *owner; /* while it waits for a lookup, or has one */
+    TAILQ_ENTRY(dial) waiting;
     uv_getaddrinfo_t lookup;
     bool is_looking_up;
     bool is_over; /* told or cancelled; freed when nothing of libuv's holds it */
@@ -215,27 +230,82 @@ static void take_addresses(struct dial *dial, const struct addrinfo *list)
         fail(dial, EGRESS_FAILED_NAME, "the name has no address");
 }
 
-static void on_lookup(uv_getaddrinfo_t *lookup, int status, struct addrinfo *list)
+/* ------------------------------------------------------------------------------ names */
+
+static struct owner *owner_of(uint64_t id)
 {
-    struct dial *dial = lookup->data;
-    dial->is_looking_up = false;
+    struct owner *owner;
+    LIST_FOREACH(owner, &owners, link)
+    if (owner->id == id)
+        return owner;
+    owner = calloc(1, sizeof(*owner));
+    if (!owner)
+        return NULL;
+    owner->id = id;
+    TAILQ_INIT(&owner->waiting);
+    LIST_INSERT_HEAD(&owners, owner, link);
+    return owner;
+}
+
+static void stop_waiting(struct dial *dial)
+{
+    TAILQ_REMOVE(&dial->owner->waiting, dial, waiting);
+    dial->owner = NULL;
+}
+
+static void on_lookup(uv_getaddrinfo_t *lookup, int status, struct addrinfo *list);
+
+/* Those that may run now; the owner goes with its last one. */
+static void owner_go_on(struct owner *owner)
+{
+    static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+    struct dial *dial;
+    while (owner->running < LIMIT_EGRESS_LOOKUPS && (dial = TAILQ_FIRST(&owner->waiting))) {
+        int result = uv_getaddrinfo(dial->loop, &dial->lookup, on_lookup, dial->host, NULL, &hints);
+        stop_waiting(dial);
+        dial->is_looking_up = result == 0;
+        if (result) {
+            fail(dial, EGRESS_FAILED_SELF, uv_strerror(result));
+            continue;
+        }
+        dial->owner = owner;
+        owner->running++;
+    }
+    if (owner->running)
+        return;
+    LIST_REMOVE(owner, link);
+    free(owner);
+}
+
+static void take_lookup(struct dial *dial, int status, const struct addrinfo *list)
+{
+    char why[256];
     if (dial->is_over) {
-        uv_freeaddrinfo(list);
         free_when_unused(dial);
         return;
     }
-    if (status < 0) {
-        char why[256];
-        snprintf(why, sizeof(why), "the name %.200s could not be resolved: %s", dial->host,
-                 uv_strerror(status));
-        fail(dial, EGRESS_FAILED_NAME, why);
+    if (status == 0) {
+        take_addresses(dial, list);
         return;
     }
-    take_addresses(dial, list);
+    snprintf(why, sizeof(why), "the name %.200s could not be resolved: %s", dial->host,
+             uv_strerror(status));
+    fail(dial, EGRESS_FAILED_NAME, why);
+}
+
+static void on_lookup(uv_getaddrinfo_t *lookup, int status, struct addrinfo *list)
+{
+    struct dial *dial = lookup->data;
+    struct owner *owner = dial->owner;
+    dial->owner = NULL;
+    dial->is_looking_up = false;
+    owner->running--;
+    owner_go_on(owner);
+    take_lookup(dial, status, list);
     uv_freeaddrinfo(list);
 }
 
-static void look_up(struct dial *dial)
+static void look_up(struct dial *dial, uint64_t owner)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICHOST};
     struct addrinfo *list = NULL;
@@ -244,12 +314,14 @@ static void look_up(struct dial *dial)
         freeaddrinfo(list);
         return;
     }
-    hints.ai_flags = 0;
     dial->lookup.data = dial;
-    int result = uv_getaddrinfo(dial->loop, &dial->lookup, on_lookup, dial->host, NULL, &hints);
-    dial->is_looking_up = result == 0;
-    if (result)
-        fail(dial, EGRESS_FAILED_SELF, uv_strerror(result));
+    dial->owner = owner_of(owner);
+    if (!dial->owner) {
+        fail(dial, EGRESS_FAILED_SELF, "out of memory for a name");
+        return;
+    }
+    TAILQ_INSERT_TAIL(&dial->owner->waiting, dial, waiting);
+    owner_go_on(dial->owner);
 }
 
 struct dial *
@@ -271,7 +343,7 @@ dial_start(uv_loop_t *loop, struct turn_queue *turns, const struct dial_request 
     uv_timer_init(loop, &dial->timer);
     dial->timer.data = dial;
     dial->open_handles = 1;
-    look_up(dial);
+    look_up(dial, request->owner);
     return dial;
 }
 
@@ -280,4 +352,6 @@ void dial_cancel(struct dial *dial)
     dial_end(dial);
     if (dial->is_looking_up)
         uv_cancel((uv_req_t *)&dial->lookup);
+    else if (dial->owner)
+        stop_waiting(dial);
 }

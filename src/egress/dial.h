@@ -8,6 +8,7 @@
 struct dial;
 
 struct dial_request {
+    uint64_t owner;   /* of whom LIMIT_EGRESS_LOOKUPS names at once are looked up; others wait */
     const char *host; /* a name, or an address without brackets */
     uint16_t port;
     bool may_be_private; /* else addresses that are not public are left out */

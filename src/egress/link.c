@@ -485,6 +485,7 @@ int link_open(struct origin *origin, bool only_http1)
     struct egress_upstreams *upstreams = origin->upstreams;
     bool has_proxy = upstreams->proxy_host[0] && !origin->connect_host[0];
     struct dial_request request = {
+        .owner = origin->owner,
         .host = has_proxy                 ? upstreams->proxy_host
                 : origin->connect_host[0] ? origin->connect_host
                                           : origin->host,

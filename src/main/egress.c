@@ -18,6 +18,7 @@
 #include "util/cleanup.h"
 #include "util/confine.h"
 #include "util/fd.h"
+#include "util/limits.h"
 #include "util/log.h"
 
 #define MAKE_CA_KEY_FD 3
@@ -99,6 +100,7 @@ static int confine(struct err *err)
 
 static int serve(struct err *err)
 {
+    setenv("UV_THREADPOOL_SIZE", LIMIT_EGRESS_THREADS, 1);
     int result = confine(err);
     if (result == 0)
         result = fd_set_cloexec(CONFINE_FD_SUPERVISOR, true);

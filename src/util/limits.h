@@ -255,6 +255,13 @@
 #define LIMIT_EGRESS_POOL_IDLE_MS 60000
 /* Connecting to an upstream, name lookup and TLS included. */
 #define LIMIT_EGRESS_CONNECT_MS 30000
+/* Names that one sandbox looks up at once; more wait, for the time above, in the order in which
+ * they came. One whose servers are silent is asked for as long as resolv.conf(5) says, given up or
+ * not. */
+#define LIMIT_EGRESS_LOOKUPS 2
+/* Threads for that (UV_THREADPOOL_SIZE), some 20 KiB each. libuv gives half of them to lookups: it
+ * takes eight sandboxes with nothing but such names to hold up the others'. */
+#define LIMIT_EGRESS_THREADS "32"
 
 /* DNS of a sandbox: a query is a name of at most 255 bytes and a few options. Connections over TCP
  * at once, and how long one may say nothing whole. */
