@@ -53,6 +53,7 @@ struct egress_conn {
 
     /* HTTP/1.1: one call at a time */
     struct call call;
+    size_t head_scanned; /* of the head that is not whole */
     struct http1_body body;
     struct buf trailers;
     bool body_ended;   /* the upstream was told */

@@ -208,9 +208,11 @@ enum http1_result conn_take_head(struct egress_conn *conn)
     struct http1_head head;
     struct err err;
     enum http1_result result =
-        http1_head_parse(conn->in.data + conn->in_used, conn->in.len - conn->in_used, &head, &err);
+        http1_head_parse(conn->in.data + conn->in_used, conn->in.len - conn->in_used,
+                         &conn->head_scanned, &head, &err);
     if (result == HTTP1_MORE)
         return result;
+    conn->head_scanned = 0;
     begin(conn, &head);
     if (result == HTTP1_REFUSED) {
         call_refuse(&conn->call, head.status, err.message);

@@ -17,6 +17,10 @@
 #define OUT_ENOUGH (64 * 1024)
 /* Frames that wait to be sent: some for each stream, and answers to what is no stream. */
 #define FRAMES_MAX 1000
+/* A field of the table of headers takes one byte of the connection, and kilobytes to look at: so
+ * much is read of a head that is refused. A field counts as in RFC 7541, section 4.1. */
+#define BLOCK_BYTES_MAX (4 * LIMIT_EGRESS_HEAD_BYTES)
+#define FIELD_OVERHEAD 32
 
 static void stream_free(struct stream *stream)
 {
@@ -72,6 +76,7 @@ static int on_begin_headers(nghttp2_session *session, const nghttp2_frame *frame
 {
     struct conn_h2 *h2 = ctx;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    h2->block_bytes = 0;
     if (stream) { /* trailers */
         buf_clear(&stream->lines);
         stream->lines.max = LIMIT_EGRESS_CHUNK_OVERHEAD; /* as over HTTP/1.1 */
@@ -119,17 +124,32 @@ static void take_field(struct stream *stream, const char *name, size_t name_len,
     stream->line_count++;
 }
 
+/* RST_STREAM when there are too many: nghttp2 only passes over the rest of them. */
+static int count_field(struct conn_h2 *h2, struct stream *stream, nghttp2_vec name,
+                       nghttp2_vec value)
+{
+    h2->block_bytes += name.len + value.len + FIELD_OVERHEAD;
+    if (h2->block_bytes <= BLOCK_BYTES_MAX)
+        return 0;
+    if (stream && !stream->is_begun) {
+        stream->is_begun = true;
+        call_open(&stream->call, "");
+        call_refuse(&stream->call, 431, "the request's headers are larger than 64 KiB");
+    }
+    return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
+}
+
 /* A head that is refused is read on: its table of headers is the connection's. */
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghttp2_rcbuf *name,
                      nghttp2_rcbuf *value, uint8_t flags, void *ctx)
 {
     (void)flags;
-    (void)ctx;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     nghttp2_vec n = nghttp2_rcbuf_get_buf(name);
     nghttp2_vec v = h2_value(value);
-    if (!stream || stream->status)
-        return 0;
+    int result = count_field(ctx, stream, n, v);
+    if (result || !stream || stream->status)
+        return result;
     if (n.base[0] == ':')
         take_pseudo(stream, (const char *)n.base, n.len, (const char *)v.base, v.len);
     else
@@ -141,14 +161,11 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, nghtt
 static int on_invalid_header(nghttp2_session *session, const nghttp2_frame *frame,
                              nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags, void *ctx)
 {
-    (void)name;
-    (void)value;
     (void)flags;
-    (void)ctx;
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (stream && !stream->status)
         stream->status = 400;
-    return 0;
+    return count_field(ctx, stream, nghttp2_rcbuf_get_buf(name), nghttp2_rcbuf_get_buf(value));
 }
 
 static const char *pseudo(const struct stream *stream, size_t at)

@@ -39,7 +39,8 @@ struct conn_h2 {
     nghttp2_session *session;
     struct stream *streams;
     size_t stream_count;
-    bool is_broken; /* out of memory: the connection ends */
+    size_t block_bytes; /* of the fields of the head, or the trailers, that are read */
+    bool is_broken;     /* out of memory: the connection ends */
 };
 
 /* conn_h2_answer.c */

@@ -74,23 +74,23 @@ bool http1_names_own_fields(const struct http_field *headers, size_t count)
 }
 
 /* HTTP1_HEAD with head->len set when the empty line is there. */
-static enum http1_result find_end(const char *data, size_t len, struct http1_head *head,
-                                  struct err *err)
+static enum http1_result find_end(const char *data, size_t len, size_t *scanned,
+                                  struct http1_head *head, struct err *err)
 {
-    size_t scanned = 0;
+    size_t before = *scanned;
     size_t most = len < LIMIT_EGRESS_HEAD_BYTES ? len : LIMIT_EGRESS_HEAD_BYTES;
     const char *newline = memchr(data, '\n', most);
     size_t line_len = newline ? (size_t)(newline - data) : len;
     if (line_len > LIMIT_EGRESS_REQUEST_LINE_BYTES)
         return refuse(head, 414, err, "the request line is longer than 16 KiB");
-    ssize_t end = http_head_length(data, most, &scanned);
+    ssize_t end = http_head_length(data, most, scanned);
     if (end < 0)
         return refuse(head, 400, err, "a line of the request's head does not end in CR LF");
     head->len = (size_t)end;
     if (end > 0)
         return HTTP1_HEAD;
     /* what speaks another protocol may never send an empty line */
-    if (newline)
+    if (newline && line_len >= before)
         head->status = http_request_line(data, line_len - 1, &head->http, err);
     if (head->status)
         return HTTP1_REFUSED;
@@ -161,8 +161,8 @@ static bool llhttp_agrees(const char *data, const struct http1_head *head)
            strcmp(llhttp_method_name((llhttp_method_t)parser.method), head->method) == 0;
 }
 
-enum http1_result http1_head_parse(const char *data, size_t len, struct http1_head *ret,
-                                   struct err *err)
+enum http1_result http1_head_parse(const char *data, size_t len, size_t *scanned,
+                                   struct http1_head *ret, struct err *err)
 {
     /* The table of headers is left as it is: only the first field_count of them mean anything. */
     ret->http.field_count = ret->http.method_len = 0;
@@ -174,7 +174,7 @@ enum http1_result http1_head_parse(const char *data, size_t len, struct http1_he
     ret->keep_alive = ret->wants_h2c = false;
     ret->method[0] = '\0';
     ret->status = 0;
-    enum http1_result result = find_end(data, len, ret, err);
+    enum http1_result result = find_end(data, len, scanned, ret, err);
     if (result != HTTP1_HEAD)
         return result;
     ret->status = http_head_check(data, ret->len, &ret->http, err);

@@ -38,9 +38,10 @@ struct http1_head {
 enum http1_result { HTTP1_MORE, HTTP1_HEAD, HTTP1_REFUSED };
 
 /* Reads a head from the start of the bytes. HTTP1_MORE: it is not whole yet (and may still become
- * good). HTTP1_REFUSED: ret->status and err say why; the connection cannot be used any more. */
-enum http1_result http1_head_parse(const char *data, size_t len, struct http1_head *ret,
-                                   struct err *err);
+ * good); *scanned, 0 at first, is then how much of it need not be looked at again. HTTP1_REFUSED:
+ * ret->status and err say why; the connection cannot be used any more. */
+enum http1_result http1_head_parse(const char *data, size_t len, size_t *scanned,
+                                   struct http1_head *ret, struct err *err);
 
 /* True when the header belongs to one connection, not to the message: the fixed ones of RFC 9110
  * 7.6.1, and each that a Connection header among `headers` names. */

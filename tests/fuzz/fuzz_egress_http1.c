@@ -51,7 +51,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     static struct http1_head head;
     struct err err;
     const char *text = (const char *)data;
-    switch (http1_head_parse(text, len, &head, &err)) {
+    size_t scanned = 0;
+    switch (http1_head_parse(text, len, &scanned, &head, &err)) {
     case HTTP1_MORE:
         break;
     case HTTP1_REFUSED:

@@ -264,6 +264,18 @@ def test_rfc9113_5_1_2_streams_are_bounded(box, server2):
         assert all(client.wait(number)["status"] == 200 for number in numbers)
 
 
+def test_a_head_of_many_references_is_not_looked_at_to_its_end(box):
+    """Each is a byte, and kilobytes of the connection's table (RFC 7541)."""
+    with Client(box, "one.test") as client:
+        field = ("x-large", "a" * 3900)
+        assert client.ask("/large", "GET", *[field] * 40)["status"] == 431
+        answer = client.ask("/endless", "GET", *[field] * 100)
+        assert answer["reset"] == h2.errors.ErrorCodes.INTERNAL_ERROR and answer["status"] is None
+        assert client.ask("/after")["status"] == 200  # the table is the one that it was
+    refused = [line for line in box.daemon.get(f"{box.path}/egress").json if line["status"] == 431]
+    assert len(refused) == 2 and all(line["decision"] == "refused" for line in refused), refused
+
+
 def flood(client, frame, count):
     """Sends and reads nothing until the peer ends the connection or takes no more, so that its answers fill
     what the kernel keeps of them. False: all was taken, and it goes on."""

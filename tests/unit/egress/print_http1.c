@@ -81,7 +81,8 @@ static void print_case(const char *data, size_t len)
     size_t at = 0;
     putchar('[');
     while (at < len) {
-        enum http1_result result = http1_head_parse(data + at, len - at, &head, &err);
+        size_t scanned = 0;
+        enum http1_result result = http1_head_parse(data + at, len - at, &scanned, &head, &err);
         printf("%s{", at ? ", " : "");
         /* as call.c does not speak it */
         if (result == HTTP1_HEAD && strcmp(head.method, "CONNECT") == 0)

@@ -13,7 +13,8 @@ static struct http1_head head;
 static int status_of_bytes(const char *text, size_t len)
 {
     struct err err;
-    switch (http1_head_parse(text, len, &head, &err)) {
+    size_t scanned = 0;
+    switch (http1_head_parse(text, len, &scanned, &head, &err)) {
     case HTTP1_MORE:
         return 0;
     case HTTP1_HEAD:
@@ -157,6 +158,22 @@ static int split(const char *target, struct http1_text *authority, struct http1_
                               &err);
 }
 
+/* Else each byte of a slow head would cost the reading of all before it. */
+static void test_no_byte_of_a_head_is_read_twice(void)
+{
+    char text[] = "GET / HTTP/1.1\r\nHost: a.test\r\nx: y\r\n\r\n";
+    size_t scanned = 0;
+    struct err err;
+    for (size_t len = 1; len + 1 < sizeof(text); len++)
+        assert(http1_head_parse(text, len, &scanned, &head, &err) == HTTP1_MORE);
+    assert(http1_head_parse(text, sizeof(text) - 1, &scanned, &head, &err) == HTTP1_HEAD);
+    assert(head.http.field_count == 2);
+    scanned = 0;
+    assert(http1_head_parse(text, 30, &scanned, &head, &err) == HTTP1_MORE && scanned == 30);
+    text[5] = '\n'; /* a line without a CR, if somebody looked */
+    assert(http1_head_parse(text, 31, &scanned, &head, &err) == HTTP1_MORE);
+}
+
 static void test_targets_are_split(void)
 {
     struct http1_text authority;
@@ -283,6 +300,7 @@ int main(void)
     test_limits_are_told_apart();
     test_headers_of_the_connection_are_known();
     test_lines_of_fields_end_with_cr_lf_alone();
+    test_no_byte_of_a_head_is_read_twice();
     test_targets_are_split();
     test_chunks_are_read_in_any_pieces();
     test_bad_chunks_are_refused();
