@@ -106,10 +106,31 @@ static void test_interim_heads_are_bounded_together(void)
     told_free(&told);
 }
 
+/* Its socket is never connected, as where no packet is answered. */
+static void test_a_connection_that_is_not_made_in_time_is_given_up(void)
+{
+    struct told told = {0};
+    rig_start(&told, &get);
+    assert(link_open(told.exchange->origin, false) == 0);
+    egress_exchange_release(told.exchange);
+    rig_settle();
+    struct link *link = rig_link();
+    uv_loop_t *loop = link->upstreams->loop;
+    uint64_t left = link->deadline - uv_now(loop);
+    assert(left > LIMIT_EGRESS_CONNECT_MS / 2 && left <= LIMIT_EGRESS_CONNECT_MS);
+    link->deadline = uv_now(loop); /* so much time has passed */
+    while (!told.is_over)
+        uv_run(loop, UV_RUN_ONCE);
+    assert(told.failure == EGRESS_FAILED_TIMEOUT && !rig_link());
+    rig_finish();
+    told_free(&told);
+}
+
 int main(void)
 {
     rig_open();
     test_an_origin_outlives_its_connection();
     test_interim_heads_are_bounded_together();
+    test_a_connection_that_is_not_made_in_time_is_given_up();
     return 0;
 }
