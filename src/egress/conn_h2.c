@@ -297,6 +297,34 @@ static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const ui
     return 0;
 }
 
+/* A request's, or its trailers. */
+static void take_head(struct stream *stream, bool is_end)
+{
+    if (!stream->is_begun) {
+        stream_begin(stream, !is_end);
+        buf_clear(&stream->lines);
+        stream->line_count = 0;
+    } else if (stream->status && stream->call.exchange) {
+        call_fail(&stream->call, 400, "the request's trailers are too large or malformed",
+                  "client");
+    }
+}
+
+/* nghttp2 resets the stream of a head that is malformed (RFC 9113, section 8.1.1), ahead of any
+ * answer: here it has its line in the audit. */
+static int on_invalid_frame(nghttp2_session *session, const nghttp2_frame *frame, int code,
+                            void *ctx)
+{
+    (void)code;
+    (void)ctx;
+    struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
+    if (frame->hd.type != NGHTTP2_HEADERS || !stream)
+        return 0;
+    stream->status = stream->status ? stream->status : 400;
+    take_head(stream, true);
+    return 0;
+}
+
 static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *ctx)
 {
     (void)ctx;
@@ -307,14 +335,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
     struct stream *stream = nghttp2_session_get_stream_user_data(session, frame->hd.stream_id);
     if (!stream)
         return 0;
-    if (is_head && !stream->is_begun) {
-        stream_begin(stream, !is_end);
-        buf_clear(&stream->lines);
-        stream->line_count = 0;
-    } else if (is_head && stream->status && stream->call.exchange) {
-        call_fail(&stream->call, 400, "the request's trailers are too large or malformed",
-                  "client");
-    }
+    if (is_head)
+        take_head(stream, is_end);
     if (is_end) {
         stream->in_ended = true;
         conn_h2_feed_stream(stream);
@@ -357,6 +379,7 @@ int conn_h2_open(struct egress_conn *conn)
         nghttp2_session_callbacks_set_on_header_callback2(callbacks, on_header);
         nghttp2_session_callbacks_set_on_invalid_header_callback2(callbacks, on_invalid_header);
         nghttp2_session_callbacks_set_on_frame_recv_callback(callbacks, on_frame);
+        nghttp2_session_callbacks_set_on_invalid_frame_recv_callback(callbacks, on_invalid_frame);
         nghttp2_session_callbacks_set_on_data_chunk_recv_callback(callbacks, on_data);
         nghttp2_session_callbacks_set_on_stream_close_callback(callbacks, on_stream_close);
         nghttp2_option_set_no_auto_window_update(option, 1);

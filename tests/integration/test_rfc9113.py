@@ -1,5 +1,7 @@
 """What RFC 9113 (HTTP/2) demands of a server, frame by frame: a client inside a sandbox breaks one rule,
 by hand. A test is named after its section; whole requests are in test_http2_client.py."""
+import json
+
 import pytest
 
 import harness
@@ -105,6 +107,54 @@ def test_rfc9113_3_4_what_does_not_begin_with_the_preface_is_ended(box, server, 
     before = len(server.requests)
     assert code_of(box, raw, b"") in (None, PROTOCOL)
     assert len(server.requests) == before
+
+
+def lines_of(box):
+    return [json.loads(line) for line in (box.daemon.state / "audit.jsonl").read_text().splitlines()]
+
+
+MALFORMED = {
+    "8_2 a name in capitals": GET + b"\x00\x05X-Two\x011",
+    "8_2_2 a field of the connection": GET + b"\x00\x0aconnection\x05close",
+    "8_3 a pseudo field behind others": b"\x82\x87\x84\x00\x05x-one\x011\x41\x08one.test",
+    "8_3 a pseudo field twice": GET + b"\x84",
+    "8_3 a pseudo field of answers": GET + b"\x88",
+    "8_3_1 no path": b"\x82\x87\x41\x08one.test",
+    "8_3_1 an empty path": b"\x82\x87\x04\x00\x41\x08one.test",
+    "8_3_1 no scheme": b"\x82\x84\x41\x08one.test",
+    "8_3_1 no method": b"\x87\x84\x41\x08one.test",
+}
+
+
+@pytest.mark.parametrize("end", [END, 0], ids=["whole", "with a body"])
+@pytest.mark.parametrize("head", MALFORMED.values(), ids=MALFORMED.keys())
+def test_rfc9113_8_1_1_a_malformed_head_resets_its_stream_and_is_in_the_audit(box, server, head, end):
+    before, seen = len(lines_of(box)), len(server.requests)
+    with box.connect_tls("one.test", alpn=("h2",)) as sock:
+        sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + frame(HEADERS, ENDS_HEAD | end, 1, head) +
+                     frame(HEADERS, ENDS_HEAD | END, 3, GET))
+        there = [read_frame(sock)]
+        while there[-1][0] != HEADERS or there[-1][2] != 3:  # another stream goes on
+            there.append(read_frame(sock))
+    assert [payload for kind, _, stream, payload in there if (kind, stream) == (RST_STREAM, 1)] == [
+        PROTOCOL.to_bytes(4, "big")], there
+    harness.wait_for(lambda: len(lines_of(box)) == before + 2, 20, "two lines")
+    line = next(line for line in lines_of(box)[before:] if line["decision"] == "refused")
+    assert line["reason"] == "the request's head is not understood" and line["status"] == 400, line
+    assert line["protocol"] == "h2" and line["host"] == "" and line["ended_by"] == "policy", line
+    assert len(server.requests) == seen + 1
+
+
+def test_rfc9113_8_1_malformed_trailers_are_the_reason(box, server):
+    with Client(box, "one.test", validate=False) as client:
+        number = client.head("/malformed-trailers", "POST", end=False)
+        client.body(number, b"x", end=False)
+        client.h2.send_headers(number, [("X-Capital", "1")], end_stream=True)
+        client.flush()
+        assert client.wait(number)["reset"] == PROTOCOL
+    line = harness.wait_for(lambda: [line for line in lines_of(box) if line["path"] == "/malformed-trailers"], 20)[0]
+    assert (line["decision"], line["ended_by"]) == ("error", "client"), line
+    assert line["reason"] == "the request's trailers are too large or malformed"
 
 
 def test_rfc9113_5_1_1_a_number_is_used_once_and_they_grow(box):
