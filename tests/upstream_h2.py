@@ -69,6 +69,7 @@ class Connection:
             normalize_outbound_headers=False))
         self.changed = threading.Condition(threading.RLock())
         self.streams = {}
+        self.goaway = None  # the error code of the client's
         self.is_over = False
 
     def do(self, action):
@@ -117,6 +118,8 @@ class Connection:
         elif isinstance(event, h2.events.DataReceived):
             self.streams[event.stream_id].body.put(event.data)
             self.h2.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+        elif isinstance(event, h2.events.ConnectionTerminated):
+            self.goaway = event.error_code
         elif isinstance(event, h2.events.TrailersReceived):
             self.streams[event.stream_id].trailers = event.headers
         elif isinstance(event, h2.events.StreamEnded):

@@ -158,7 +158,7 @@ struct egress_exchange {
 
     struct buf out; /* of the body, not yet with the link */
     size_t out_used;
-    bool out_began; /* a byte of it was taken: the request cannot be sent again */
+    bool out_began; /* a byte of it went to a link: the request cannot be sent again */
     bool out_ended;
     bool out_was_short;  /* a write was not taken whole: `writable` is due */
     struct buf trailers; /* of the request: name NUL value NUL ... */

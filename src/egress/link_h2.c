@@ -250,6 +250,7 @@ static ssize_t on_read_body(nghttp2_session *session, int32_t stream, uint8_t *d
     if (taken)
         memcpy(data, exchange->out.data + exchange->out_used, taken);
     exchange->out_used += taken;
+    exchange->out_began = exchange->out_began || taken;
     if (exchange->out_used == exchange->out.len) {
         if (exchange->out.capacity > LIMIT_EGRESS_OWN_BUFFER_BYTES)
             buf_free(&exchange->out);

@@ -167,11 +167,50 @@ def test_rfc9113_8_7_a_refused_stream_is_sent_again(box, server):
     assert len(seen) == 2
 
 
+def go_away(stream, last):
+    """By hand: python3-h2 says nothing more after its own."""
+    stream.connection.sock.sendall(hyperframe.frame.GoAwayFrame(0, last_stream_id=last).serialize())
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_rfc9113_6_8_what_a_goaway_leaves_out_is_sent_again(box, server, method):
+    path = f"/left-out-{method}"
+
+    def route(stream):
+        if len(server.seen(path)) == 1:
+            go_away(stream, 0)
+        else:
+            stream.answer(200, b"second")
+    server.routes[path] = route
+    assert ask(box, head_of(path, method, "Content-Length: 0\r\n"))[::2] == (200, b"second")
+    first, second = server.seen(path)
+    assert first.connection is not second.connection
+
+
+@pytest.mark.parametrize("refuse", [lambda stream: go_away(stream, 0),
+                                    lambda stream: stream.rst(h2.errors.ErrorCodes.REFUSED_STREAM)],
+                         ids=["goaway", "reset"])
+@pytest.mark.parametrize("framing", ["Content-Length: 5\r\n\r\nhello",
+                                     "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"],
+                         ids=["length", "chunked"])
+def test_rfc9113_8_7_a_request_whose_body_went_is_not_sent_without_it(box, server, refuse, framing):
+    """The body came before there was a connection for it."""
+    def route(stream):
+        stream.read()
+        refuse(stream)
+    server.routes["/with-body"] = route
+    server.routes["/last"] = lambda stream: (go_away(stream, stream.number), stream.answer(200))
+    assert ask(box, head_of("/last"))[0] == 200
+    before = len(server.seen("/with-body"))
+    raw = f"POST /with-body HTTP/1.1\r\nHost: h2.test\r\n{framing}".encode()
+    status, _, body = ask(box, raw)
+    assert status == 502 and b"REFUSED_STREAM" in body, body
+    assert len(server.seen("/with-body")) == before + 1
+
+
 def test_rfc9113_6_8_after_goaway_another_connection_is_made(box, server):
     def route(stream):
-        # by hand: python3-h2 says nothing more after its own
-        frame = hyperframe.frame.GoAwayFrame(0, last_stream_id=stream.number)
-        stream.connection.sock.sendall(frame.serialize())
+        go_away(stream, stream.number)
         stream.answer(200, b"last")
     server.routes["/goaway"] = route
     ask(box, head_of("/one"))
@@ -280,3 +319,16 @@ def test_rfc9113_5_4_1_an_upstream_that_breaks_the_protocol_is_502(box, server):
     status, _, body = ask(box, head_of("/broken"))
     assert status == 502, body
     assert ask(box, head_of("/fine"))[0] == 200
+
+
+def test_rfc9113_8_4_a_push_that_was_not_asked_for_ends_its_connection(box, server):
+    def route(stream):  # stream 2 is promised: GET https h2.test /
+        promise = b"\0\0\0\2\x82\x87\x84\x01\x07h2.test"
+        stream.connection.sock.sendall(len(promise).to_bytes(3, "big") + b"\5\4" +
+                                       stream.number.to_bytes(4, "big") + promise)
+    server.routes["/push"] = route
+    assert ask(box, head_of("/push", "POST", "Content-Length: 0\r\n"))[0] == 502
+    pushing = server.seen("/push")[-1].connection
+    harness.wait_for(lambda: pushing.is_over, 20, "the end of the connection")
+    assert pushing.goaway == h2.errors.ErrorCodes.PROTOCOL_ERROR
+    assert ask(box, head_of("/fine"))[0] == 200 and server.seen("/fine")[-1].connection is not pushing

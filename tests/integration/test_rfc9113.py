@@ -69,6 +69,8 @@ BROKEN = {
     "5_1 WINDOW_UPDATE on an idle stream": (frame(WINDOW, 0, 1, b"\0\0\0\1"), PROTOCOL),
     "5_1 RST_STREAM on an idle stream": (frame(RST_STREAM, 0, 1, b"\0\0\0\0"), PROTOCOL),
     "5_1_1 a server's number": (frame(HEADERS, ENDS_HEAD | END, 2, GET), PROTOCOL),
+    "5_1_2 more streams than was agreed (5.4.1: a stream's error may be the connection's)": (
+        frame(SETTINGS, ACK, 0) + b"".join(frame(HEADERS, ENDS_HEAD, 2 * i + 1, POST) for i in range(101)), PROTOCOL),
     "6_1 DATA on stream 0": (frame(DATA, 0, 0, b"x"), PROTOCOL),
     "6_1 padding longer than the frame": (OPEN + frame(DATA, PADDED, 1, b"\x05x"), PROTOCOL),
     "6_2 HEADERS on stream 0": (frame(HEADERS, ENDS_HEAD, 0, GET), PROTOCOL),
@@ -167,6 +169,22 @@ def test_rfc9113_5_1_1_a_number_is_used_once_and_they_grow(box):
 def read_frame(sock):
     head = u.read_exactly(sock, 9)
     return head[3], head[4], int.from_bytes(head[5:], "big"), u.read_exactly(sock, int.from_bytes(head[:3], "big"))
+
+
+def test_rfc9113_5_1_2_one_stream_too_many_is_refused_and_the_others_go_on(box):
+    """By a client that has not seen our settings yet."""
+    with box.connect_tls("one.test", alpn=("h2",)) as sock:
+        sock.sendall(PREFACE + frame(SETTINGS, 0, 0) + b"".join(
+            frame(HEADERS, ENDS_HEAD, number, POST) for number in range(1, 203, 2)))
+        there = [read_frame(sock)]
+        while there[-1][0] != RST_STREAM:
+            there.append(read_frame(sock))
+        assert there[-1][2:] == (201, REFUSED.to_bytes(4, "big"))
+        for number in (199, 1):
+            sock.sendall(frame(DATA, END, number, b"x"))
+            while there[-1][0] != HEADERS or there[-1][2] != number:
+                there.append(read_frame(sock))
+    assert [kind for kind, _, _, _ in there if kind in (GOAWAY, RST_STREAM)] == [RST_STREAM]
 
 
 def test_rfc9113_5_5_what_is_unknown_is_ignored_and_a_ping_answered(box):
