@@ -37,13 +37,9 @@ static bool is_encoded(const struct call_request *request)
 
 bool call_push_begin(struct call *call, const struct call_request *request)
 {
-    char reason[REFUSE_TEXT_MAX];
     if (is_encoded(request)) {
         struct buf none = BUF_INIT(0);
-        snprintf(reason, sizeof(reason),
-                 "a push with a Content-Encoding cannot be judged (rule %.100s)",
-                 policy_rule_name(call->rule));
-        refuse(call, reason, &none);
+        refuse(call, "this push cannot be judged: it has a Content-Encoding", &none);
         return false;
     }
     /* the client waits for that, and the upstream is not asked yet */

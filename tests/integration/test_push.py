@@ -69,8 +69,8 @@ def test_a7_a_push_to_a_branch_that_is_open_arrives(box, demo, version, what):
 def test_b10_a_push_to_another_ref_is_refused_and_git_says_why(box, demo, version, refs):
     before = len(posts(demo))
     result = push(box, *refs, version=version)
-    assert result["exitCode"] == 1 and "remote rejected" in result["stderr"], result
-    assert "rule push" in result["stderr"] and "RPC failed" not in result["stderr"], result
+    assert result["exitCode"] == 1 and "! [remote rejected]" in result["stderr"], result
+    assert "(may not be changed from this sandbox (rule push))" in result["stderr"] and "RPC failed" not in result["stderr"], result
     assert len(posts(demo)) == before
     assert not there(demo, "refs/heads/other") and not there(demo, "refs/heads/agent/mixed")
     assert there(demo, "refs/heads/master") and not there(demo, "refs/tags/v1")
@@ -122,8 +122,9 @@ def test_what_is_refused_is_not_sent(box, demo, ask):
     assert b"ng refs/heads/master " in body and b"ng refs/heads/agent/x " in body, body
     assert "master" in headers["x-paddock-reason"]
     for broken, more, words in [
-            (refs_of("refs/heads/agent/x"), [("content-encoding", "gzip")], "Content-Encoding"),
-            (refs_of("refs/heads/agent/x")[:-4], [], "cut off"),
+            (refs_of("refs/heads/agent/x"), [("content-encoding", "gzip")],
+             "this push cannot be judged: it has a Content-Encoding"),
+            (refs_of("refs/heads/agent/x")[:-4], [], "this push cannot be judged: "),
             (b"GARBAGE", [], "list of refs"),
             (refs_of("refs/heads/master", capabilities="x"), [], "master")]:
         status, headers, body = ask(box, broken, *more)

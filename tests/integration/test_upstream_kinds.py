@@ -159,7 +159,7 @@ def test_an_upstream_sees_the_certificate_of_the_rule(box):
 def test_without_a_certificate_the_upstream_refuses_and_that_is_told(box, strict):
     before = len(strict.requests)
     status, headers, body = ask(box, "none.test", "/one")
-    assert status == 502 and b"certificate required" in body, body
+    assert status == 502 and b": it ended the connection: tlsv13 alert certificate required" in body, body
     assert headers["x-should-retry"] == "false"
     status, headers, body = ask(box, "wrong.test", "/one")
     assert status == 503 and body == (b"rule rule-wrong.test cannot be used: its upstream_key is not the "

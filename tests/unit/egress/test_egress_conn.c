@@ -539,6 +539,7 @@ static void test_a_stalled_stream_ends_as_an_error(void)
                sizeof(answer)) == CLIENT_CUT);
     assert(strcmp(body_of(answer), "hello") == 0);
     expect_status("u.test", "GET /ok/silent HTTP/1.1\r\nHost: u.test\r\n" CLOSE, "504 ");
+    assert(strstr(body_of(answer), "u.test: no byte came or went for too long"));
 }
 
 /* A client that does not read is cut off by the idle limit, and holds nothing from then on. */
