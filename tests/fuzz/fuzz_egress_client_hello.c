@@ -130,11 +130,14 @@ static void try_bytes(const uint8_t *data, size_t len, unsigned cuts)
 
 /* --- a real client --- */
 
+/* True: something was there; all of it is with the other side now. */
 static bool move(SSL *from, SSL *to)
 {
     char data[4096];
-    int len = BIO_read(SSL_get_wbio(from), data, sizeof(data));
-    return len > 0 && BIO_write(SSL_get_rbio(to), data, len) == len;
+    bool moves = false;
+    for (int len; (len = BIO_read(SSL_get_wbio(from), data, sizeof(data))) > 0; moves = true)
+        assert(BIO_write(SSL_get_rbio(to), data, len) == len);
+    return moves;
 }
 
 static bool offers(const uint8_t *protocols, size_t len, const char *name)
