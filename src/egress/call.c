@@ -354,8 +354,7 @@ void call_begin(struct call *call, const struct call_request *request)
         (!http_equals(request->upgrade.data, request->upgrade.len, "websocket") ||
          request->body != EGRESS_BODY_NONE || strcmp(call->method, "GET") != 0))
         call_refuse(call, 501, "only an upgrade to WebSocket is relayed");
-    else if ((!call->is_upgrade || !call_is_blind(call)) &&
-             (!call->push || call_push_begin(call, request)))
+    else if (!call_is_blind(call, call->rule) && (!call->push || call_push_begin(call, request)))
         forward(call, request);
 }
 

@@ -118,7 +118,8 @@ void call_resume(struct call *call); /* there is room in the front's queue again
 /* It cannot go on: an answer of our own if none was begun, else a cut. `ended_by` is the audit's
  * word. */
 void call_fail(struct call *call, int status, const char *reason, const char *ended_by);
-/* Another policy may be in force: what it does not allow ends, as an answer or a cut. */
+/* Another policy, or a budget, may be in force: what it does not allow ends, as an answer or a cut.
+ */
 void call_judge_again(struct call *call);
 /* The client is gone. */
 void call_abandon(struct call *call);

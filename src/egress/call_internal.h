@@ -22,8 +22,9 @@ size_t call_push_write(struct call *call, const char *data, size_t len, size_t m
 void call_push_end(struct call *call);
 /* call_usage.c. False: the sandbox has no budget left for this rule, and the call is answered. */
 bool call_has_budget(struct call *call);
-/* True: what comes of an upgrade would spend a budget unseen, and the call is answered. */
-bool call_is_blind(struct call *call);
+/* True: the call is an upgrade, what comes of it would spend a budget unseen by `rule`, and it is
+ * answered, or cut. */
+bool call_is_blind(struct call *call, const struct policy_rule *rule);
 /* A header of the request that must not go along. */
 bool call_usage_drops(struct call *call, const struct http_field *header);
 void call_usage_begin(struct call *call); /* it was sent */

@@ -95,4 +95,6 @@ void call_judge_again(struct call *call)
         decision = judge_push(call, verdict.rule, &refusal);
     if (decision)
         call_stop(call, &refusal, decision, "policy");
+    else
+        call_is_blind(call, verdict.rule);
 }

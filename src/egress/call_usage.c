@@ -10,9 +10,14 @@
 #include "util/cleanup.h"
 #include "json/json.h"
 
+static bool is_model(const struct policy_rule *rule)
+{
+    return rule && policy_rule_usage(rule) != POLICY_USAGE_NONE;
+}
+
 static bool is_counted(const struct call *call)
 {
-    return call->rule && policy_rule_usage(call->rule) != POLICY_USAGE_NONE;
+    return is_model(call->rule);
 }
 
 /* ------------------------------------------------------------------------------- the budget */
@@ -72,10 +77,11 @@ bool call_has_budget(struct call *call)
     return false;
 }
 
-bool call_is_blind(struct call *call)
+bool call_is_blind(struct call *call, const struct policy_rule *rule)
 {
     struct refusal refusal;
-    if (!is_counted(call) || !egress_sandbox_meter(call->sandbox)->budget_output_tokens)
+    if (!call->is_upgrade || !is_model(rule) ||
+        !egress_sandbox_meter(call->sandbox)->budget_output_tokens)
         return false;
     refuse_with(403,
                 "what a WebSocket to a model uses cannot be counted, and this sandbox has a budget "

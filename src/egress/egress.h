@@ -80,7 +80,8 @@ const struct secret *egress_secret(void *egress, const char *name);
 void egress_conn_start(struct egress *egress, struct egress_sandbox *sandbox, int fd, uint16_t port,
                        bool is_tls);
 void egress_conn_close_all(struct egress_sandbox *sandbox);
-/* The policy of the sandbox is another one: requests and tunnels that it does not allow end. */
+/* The policy of the sandbox, or its budget, is another one: requests and tunnels that it does not
+ * allow end. */
 void egress_conn_judge_all(struct egress_sandbox *sandbox);
 
 /* process.c: list of the sandbox's connections, for conn.c. */

@@ -197,6 +197,7 @@ static void process_set_task(const struct process *process, const struct ipc_mes
     meter->task = body->task;
     meter->budget_output_tokens = body->budget_output_tokens;
     meter->budget_requests = body->budget_requests;
+    egress_conn_judge_all(process->sandboxes[index]);
     if (!body->is_attached)
         return;
     meter->output_tokens = body->output_tokens;

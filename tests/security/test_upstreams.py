@@ -1,5 +1,6 @@
 """What an upstream that the policy allows can do with a sandbox that helps it, each named after the promise."""
 import json
+import ssl
 import threading
 
 import pytest
@@ -95,3 +96,26 @@ def test_a_budget_is_not_evaded_by_leaving_a_document_before_its_usage(spender, 
     assert left.wait(harness.patient(10))
     harness.wait_for(lambda: lines(spender) == 1, 10, "its line")
     assert ask(spender, "model.test", "/left")[0] == 402
+
+
+def test_a_websocket_to_a_model_ends_when_a_budget_is_set(box, server):
+    """What it uses cannot be counted, whether it was opened before or after."""
+    def route(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        while data := sock.recv(100):
+            sock.sendall(data)
+    server.routes["/socket"] = route
+    sandbox = box.daemon.sandbox("talker")
+    sandbox.exec("/bin/true")
+    with sandbox.connect_tls("model.test") as sock:
+        sock.sendall(b"GET /socket HTTP/1.1\r\nHost: model.test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert u.read_until(sock, b"\r\n\r\n").startswith(b"HTTP/1.1 101 ")
+        for budget in ({"requests": 5}, {"output_tokens": 10}):
+            sock.sendall(b"echo")
+            assert u.read_exactly(sock, 4) == b"echo"
+            assert box.daemon.call("PUT", sandbox.path, {"budget": budget}).status == 200
+        with pytest.raises((ssl.SSLError, OSError)):
+            u.read_exactly(sock, 1)
+    line = box.daemon.get(f"{sandbox.path}/egress").json[-1]
+    assert line["status"] == 101 and line["ended_by"] == "policy" and "cannot be counted" in line["reason"], line
+    sandbox.remove()
