@@ -24,6 +24,9 @@
  * could keep a turn going for ever: after so many the others have theirs. */
 #define REQUESTS_PER_TURN 8
 #define FILLS_PER_TURN 8
+/* Of all connections of a sandbox together, each of which has its part: what a byte costs differs a
+ * hundredfold (frames, chunks, and fields of one byte), and so what so many reads take. */
+#define TURNS_NS ((uint64_t)8 * 1000 * 1000)
 
 static void on_handle_closed(uv_handle_t *handle)
 {
@@ -220,10 +223,15 @@ static bool use_input(struct egress_conn *conn)
     return false;
 }
 
+static bool has_time(const struct egress_conn *conn)
+{
+    return uv_hrtime() < conn->turn_ends;
+}
+
 /* Reads and uses until the socket has no more, or no more is wanted. */
 static void pump(struct egress_conn *conn)
 {
-    for (int reads = 0; reads <= READS_PER_TURN; reads++) {
+    for (int reads = 0; reads == 0 || (reads <= READS_PER_TURN && has_time(conn)); reads++) {
         enum conn_phase before;
         bool wants_more;
         do { /* a head that was taken may have its body behind it */
@@ -326,6 +334,7 @@ static void turn_h2(struct egress_conn *conn)
 
 void conn_turn(struct egress_conn *conn)
 {
+    conn->turn_ends = uv_hrtime() + TURNS_NS / egress_sandbox_conn_count(conn->sandbox);
     if (conn->phase == CONN_HANDSHAKE) {
         enum conn_io result = conn_handshake(conn);
         if (result == CONN_IO_DONE) {
@@ -345,7 +354,7 @@ void conn_turn(struct egress_conn *conn)
     }
     bool goes_on = conn->phase != CONN_HANDSHAKE && conn->phase != CONN_H2;
     for (int requests = 0; goes_on; requests++) {
-        if (requests == REQUESTS_PER_TURN) {
+        if (requests == REQUESTS_PER_TURN || (requests && !has_time(conn))) {
             conn_ask_turn(conn);
             break;
         }

@@ -31,7 +31,8 @@ struct egress_conn {
     SSL *ssl;
     uv_poll_t poll;
     uv_timer_t timer;
-    struct turn turn; /* runs conn_turn */
+    struct turn turn;   /* runs conn_turn */
+    uint64_t turn_ends; /* by uv_hrtime() */
     int open_handles;
     int poll_events;
     bool has_unwanted;    /* the socket is readable, and nothing is to be read now */

@@ -1,4 +1,5 @@
 """What an upstream that the policy allows can do with a sandbox that helps it, each named after the promise."""
+import contextlib
 import json
 import ssl
 import threading
@@ -7,6 +8,7 @@ import pytest
 
 import harness
 import upstream as u
+from client_h2 import Client
 
 
 @pytest.fixture(scope="module")
@@ -119,3 +121,35 @@ def test_a_websocket_to_a_model_ends_when_a_budget_is_set(box, server):
     line = box.daemon.get(f"{sandbox.path}/egress").json[-1]
     assert line["status"] == 101 and line["ended_by"] == "policy" and "cannot be counted" in line["reason"], line
     sandbox.remove()
+
+
+def test_a_neighbour_is_served_while_a_sandbox_sends_what_costs_much(box, server):
+    """Frames of one byte, on many connections: a turn of each is bounded by its time."""
+    count, frames = 128, 60000  # a stream's first window
+    left = {}
+
+    def route(_server, sock, _request):
+        me = threading.get_ident()
+        left[me] = frames * len(b"1\r\nx\r\n")
+        with contextlib.suppress(OSError, ssl.SSLError):
+            while left[me] > 0 and (part := sock.recv(1 << 16)):
+                left[me] -= len(part)
+        left[me] = 0
+    route.reads_body = True
+    server.routes["/sink"] = route
+    neighbour = box.daemon.sandbox("neighbour-of-frames")
+    neighbour.exec("/bin/true")
+    assert ask(neighbour, "model.test")[0] == 200
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(Client(box, "model.test")) for _ in range(count)]
+        numbers = [client.head("/sink", "POST", end=False) for client in clients]
+        harness.wait_for(lambda: len(left) == count, 20, "the requests")
+        for client, number in zip(clients, numbers):
+            data = (b"\0\0\1\0\0" + number.to_bytes(4, "big") + b"x") * frames
+            threading.Thread(target=client.sock.sendall, args=(data,), daemon=True).start()
+        answers = 0
+        while any(value > 0 for value in left.values()):
+            assert ask(neighbour, "model.test")[0] == 200
+            answers += 1
+    neighbour.remove()
+    assert answers > 3
