@@ -77,6 +77,32 @@ struct spawn_report {
 };
 int spawn_run_child(void *plan); /* struct spawn_plan *; returns never */
 
+/* --- ending.c: how it is ended */
+
+struct ending {
+    pid_t pid;     /* leader of a session; 0: none */
+    int kill_fd;   /* cgroup.kill of its group; -1: none */
+    int keeper_fd; /* pidfd of the first process of its pid namespace; -1: it has none of its own */
+    int64_t deadline_at_ms; /* by clock_monotonic_ms; INT64_MAX: none */
+    int64_t kill_at_ms;     /* end of the grace; INT64_MAX: it is not being ended */
+    enum task_end_kind why; /* it is being ended: CANCELLED or DEADLINE; or NONE */
+};
+#define ENDING_NONE                                                                                \
+    {                                                                                              \
+        .kill_fd = -1, .keeper_fd = -1, .deadline_at_ms = INT64_MAX, .kill_at_ms = INT64_MAX       \
+    }
+/* spawn_program, in a namespace of its own where it has no group to be ended by. *ret was
+ * ENDING_NONE, and is again on error. */
+int ending_spawn(struct spawn_request *request, struct ending *ret, struct spawned *ret_program,
+                 struct err *err);
+void ending_abort(struct ending *ending); /* of what was just spawned, and is to be nothing */
+void ending_close(struct ending *ending); /* whatever runs goes on */
+/* SIGTERM, and after the grace SIGKILL to all in its group or namespace. The first reason stays. */
+void ending_begin(struct ending *ending, enum task_end_kind why, int64_t grace_ms);
+int64_t ending_due_ms(const struct ending *ending); /* of ending_on_timer; INT64_MAX: never */
+void ending_on_timer(struct ending *ending, int64_t now_ms);
+void ending_over(struct ending *ending); /* its main process has ended: reaped just now */
+
 /* --- nest.c: a pid namespace for the task, where no control group can be made */
 
 int nest_open(struct err *err); /* at the start, with INIT_NESTS */
@@ -117,7 +143,7 @@ bool task_has_ended(pid_t pid, int status); /* false: it is not the task's */
 void task_pump(enum init_source source);
 void task_stop(int64_t grace_ms);
 int64_t task_timer_ms(void); /* when task_on_timer is due, by loop_now_ms; INT64_MAX: never */
-void task_on_timer(void);
+void task_on_timer(int64_t now_ms);
 
 /* --- exec.c */
 

@@ -113,7 +113,7 @@ static void run_timers(void)
 {
     int64_t now = clock_monotonic_ms();
     if (task_timer_ms() <= now)
-        task_on_timer();
+        task_on_timer(now);
     if (loop.kill_at_ms <= now) {
         loop.kill_at_ms = INT64_MAX;
         kill(-1, SIGKILL);

@@ -27,23 +27,16 @@
 
 static struct {
     enum task_state state;
-    pid_t pid;
     struct task_end end;
-    int kill_fd, oom_fd;
-    int keeper_fd; /* of its pid namespace; -1: it has none of its own */
+    struct ending ending;
+    int oom_fd;
     uint64_t oom_before;
-    int64_t deadline_at_ms;    /* by loop_now_ms; INT64_MAX: none */
-    int64_t kill_at_ms;        /* end of the grace; INT64_MAX: it is not being ended */
-    enum task_end_kind ending; /* why it is being ended: CANCELLED or DEADLINE; or NONE */
     struct init_log logs[LOGS];
     int watchers[LIMIT_TASK_WATCHERS];
     size_t watcher_count;
 } task = {.state = TASK_NONE,
-          .kill_fd = -1,
+          .ending = ENDING_NONE,
           .oom_fd = -1,
-          .keeper_fd = -1,
-          .deadline_at_ms = INT64_MAX,
-          .kill_at_ms = INT64_MAX,
           .logs = {{.pipe_fd = -1, .file_fd = -1}, {.pipe_fd = -1, .file_fd = -1}}};
 
 static const char *const log_names[LOGS] = {"stdout.log", "stderr.log"};
@@ -52,7 +45,7 @@ void task_fill_state(struct msg_init_state *ret)
 {
     ret->task = task.state;
     ret->end = task.end;
-    ret->task_pid = task.state == TASK_RUNNING ? task.pid : 0;
+    ret->task_pid = task.state == TASK_RUNNING ? task.ending.pid : 0;
 }
 
 /* The number in the line "oom_kill N" of memory.events (v2) or memory.oom_control (v1). */
@@ -105,10 +98,9 @@ static int clear_last(struct err *err)
                                         "stdout.log", "stderr.log", "outcome.json"};
     for (size_t i = 0; i < LOGS; i++)
         log_close(&task.logs[i]);
-    cleanup_fd_at(&task.kill_fd);
+    ending_close(&task.ending);
     cleanup_fd_at(&task.oom_fd);
-    cleanup_fd_at(&task.keeper_fd);
-    task.kill_fd = task.oom_fd = task.keeper_fd = -1;
+    task.oom_fd = -1;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (unlinkat(INIT_FD_TASK_FOLDER, names[i], 0) < 0 && errno != ENOENT)
             return err_errno(err, errno, "cannot remove the last task's %s", names[i]);
@@ -153,41 +145,8 @@ static int watch_pipes(const struct spawned *program, struct err *err)
 static int write_pid(struct err *err)
 {
     char text[64];
-    int len = snprintf(text, sizeof(text), "%d %s\n", (int)task.pid, loop_boot_id());
+    int len = snprintf(text, sizeof(text), "%d %s\n", (int)task.ending.pid, loop_boot_id());
     return fd_write_file_atomic(INIT_FD_TASK_FOLDER, "pid", 0644, text, (size_t)len, err);
-}
-
-static void kill_group(void)
-{
-    if (task.kill_fd >= 0 && pwrite(task.kill_fd, "1", 1, 0) == 1)
-        return;
-    if (task.keeper_fd >= 0)
-        nest_kill(task.keeper_fd);
-    else if (task.state == TASK_RUNNING) /* of a supervisor that had other groups than this one */
-        kill(-task.pid, SIGKILL);
-}
-
-/* Of a task that did not start. */
-static void forget_keeper(void)
-{
-    if (task.keeper_fd < 0)
-        return;
-    nest_kill(task.keeper_fd);
-    close(task.keeper_fd);
-    task.keeper_fd = -1;
-}
-
-static int spawn(struct spawn_request *request, struct spawned *ret, struct err *err)
-{
-    request->is_nested = nest_is_on() && request->procs_fd < 0;
-    if (!request->is_nested)
-        return spawn_program(request, ret, err);
-    task.keeper_fd = nest_make(err);
-    if (task.keeper_fd < 0)
-        return task.keeper_fd;
-    int result = spawn_program(request, ret, err);
-    nest_leave();
-    return result;
 }
 
 /* Starts it and fills in what is known of it. On error nothing runs. */
@@ -200,22 +159,17 @@ static int run(struct spawn_request *request, int64_t deadline_ms, struct err *e
         result = open_logs(err);
     struct spawned program = {0};
     if (result == 0)
-        result = spawn(request, &program, err);
-    if (result < 0) {
-        forget_keeper();
+        result = ending_spawn(request, &task.ending, &program, err);
+    if (result < 0)
         return result;
-    }
     task.state = TASK_RUNNING;
-    task.pid = program.pid;
-    task.ending = TASK_END_NONE;
-    task.kill_at_ms = INT64_MAX;
-    task.deadline_at_ms = deadline_ms > 0 ? clock_monotonic_ms() + deadline_ms : INT64_MAX;
+    if (deadline_ms > 0)
+        task.ending.deadline_at_ms = clock_monotonic_ms() + deadline_ms;
     result = watch_pipes(&program, err);
     if (result == 0)
         result = write_pid(err);
     if (result < 0) {
-        kill(-task.pid, SIGKILL); /* reaped as an orphan */
-        forget_keeper();
+        ending_abort(&task.ending);
         task.state = TASK_NONE;
     }
     return result;
@@ -246,12 +200,13 @@ void task_start(struct ipc_message *message)
         task.end =
             (struct task_end){.started_ms = started_ms,
                               .memory_limit = IPC_BODY(message, msg_init_task)->memory_limit};
-        task.kill_fd = ipc_take_fd(message, 3);
+        if (result == 0)
+            task.ending.kill_fd = ipc_take_fd(message, 3);
         task.oom_fd = ipc_take_fd(message, 4);
         task.oom_before = read_oom_kills();
     }
     started.code = -result;
-    started.pid = result == 0 ? task.pid : 0;
+    started.pid = result == 0 ? task.ending.pid : 0;
     IPC_SET_TEXT(started.text, err.message);
     link_send(IPC_INIT_STARTED, message->header.id, &started, NULL, 0);
 }
@@ -264,8 +219,8 @@ static void judge(int status)
     end->ended_ms = clock_unix_ms();
     end->oom_kills = (uint32_t)(read_oom_kills() - task.oom_before);
     end->log_cut = (task.logs[0].is_cut ? 1U : 0) | (task.logs[1].is_cut ? 2U : 0);
-    if (task.ending != TASK_END_NONE)
-        end->kind = (int32_t)task.ending;
+    if (task.ending.why != TASK_END_NONE)
+        end->kind = (int32_t)task.ending.why;
     else if (end->kind == TASK_END_SIGNALED && end->code == SIGKILL && end->oom_kills)
         end->kind = TASK_END_OOM;
 }
@@ -284,36 +239,21 @@ static void record(int status)
 
 bool task_has_ended(pid_t pid, int status)
 {
-    if (task.state != TASK_RUNNING || pid != task.pid)
+    if (task.state != TASK_RUNNING || pid != task.ending.pid)
         return false;
     /* All that it wrote itself is in the pipes. What a child of its writes later is still taken
      * until the next task, but nobody waits for it. */
     for (size_t i = 0; i < LOGS; i++)
         for (int turn = 0; turn < DRAIN_TURNS && log_pump(&task.logs[i]); turn++)
             ;
-    if (task.ending != TASK_END_NONE)
-        kill_group();
-    else if (task.keeper_fd >= 0)
-        nest_over(task.keeper_fd);
+    ending_over(&task.ending);
     judge(status);
     record(status);
     task.state = TASK_ENDED;
-    task.deadline_at_ms = task.kill_at_ms = INT64_MAX;
     struct msg_init_ended ended = {.end = task.end};
     link_send(IPC_INIT_TASK_ENDED, 0, &ended, NULL, 0);
     close_watchers(); /* after the message: who saw the end of the log asks for the state */
     return true;
-}
-
-static void end_task(enum task_end_kind why, int64_t grace_ms)
-{
-    int64_t at = clock_monotonic_ms() + (grace_ms > 0 ? grace_ms : 0);
-    if (task.ending == TASK_END_NONE) {
-        task.ending = why;
-        kill(-task.pid, SIGTERM);
-    }
-    if (at < task.kill_at_ms)
-        task.kill_at_ms = at;
 }
 
 void task_cancel(const struct ipc_message *message)
@@ -323,7 +263,7 @@ void task_cancel(const struct ipc_message *message)
         link_send_status(message->header.id, ESRCH, "no task is running");
         return;
     }
-    end_task(TASK_END_CANCELLED, IPC_BODY(message, msg_init_grace)->grace_ms);
+    ending_begin(&task.ending, TASK_END_CANCELLED, IPC_BODY(message, msg_init_grace)->grace_ms);
     link_send_status(message->header.id, 0, "");
 }
 
@@ -331,27 +271,17 @@ void task_stop(int64_t grace_ms)
 {
     loop_reap();
     if (task.state == TASK_RUNNING)
-        end_task(TASK_END_CANCELLED, grace_ms);
+        ending_begin(&task.ending, TASK_END_CANCELLED, grace_ms);
 }
 
 int64_t task_timer_ms(void)
 {
-    if (task.state != TASK_RUNNING)
-        return INT64_MAX;
-    return task.kill_at_ms < task.deadline_at_ms ? task.kill_at_ms : task.deadline_at_ms;
+    return task.state == TASK_RUNNING ? ending_due_ms(&task.ending) : INT64_MAX;
 }
 
-void task_on_timer(void)
+void task_on_timer(int64_t now_ms)
 {
-    int64_t now = clock_monotonic_ms();
-    if (task.deadline_at_ms <= now) {
-        task.deadline_at_ms = INT64_MAX;
-        end_task(TASK_END_DEADLINE, LIMIT_STOP_GRACE_MS);
-    }
-    if (task.kill_at_ms <= now) {
-        task.kill_at_ms = INT64_MAX;
-        kill_group();
-    }
+    ending_on_timer(&task.ending, now_ms);
 }
 
 void task_watch(struct ipc_message *message)
