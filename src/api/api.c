@@ -29,6 +29,8 @@
 struct api {
     uv_loop_t *loop;
     uv_poll_t poll;
+    int64_t event_ms;
+    uv_timer_t event_timer; /* runs while a call streams events */
     uv_timer_t token_timer; /* runs while a call has a token that will end */
     int fd;
     struct http_server *server;
@@ -215,6 +217,30 @@ static void api_watch_token(struct api_call *call, const struct msg_api_token *t
     call->expires_ms = token->expires_ms;
     if (call->expires_ms && !uv_is_active((uv_handle_t *)timer))
         uv_timer_start(timer, api_on_token_time, API_TOKENS_MS, API_TOKENS_MS);
+}
+
+/* A comment, so that nobody on the way takes a silent stream for a dead one. */
+static void api_on_event_time(uv_timer_t *timer)
+{
+    const struct api *api = timer->data;
+    bool is_needed = false;
+    for (const struct api_call *call = api->calls; call; call = call->next) {
+        if (!call->is_events || !call->exchange)
+            continue;
+        http_stream_write(call->exchange, ":\n\n", 3);
+        is_needed = true;
+    }
+    if (!is_needed)
+        uv_timer_stop(timer);
+}
+
+void call_keep_alive(struct api_call *call)
+{
+    uv_timer_t *timer = &call->api->event_timer;
+    uint64_t every_ms = (uint64_t)call->api->event_ms;
+    call->is_events = true;
+    if (!uv_is_active((uv_handle_t *)timer))
+        uv_timer_start(timer, api_on_event_time, every_ms, every_ms);
 }
 
 /* Over TCP: false when the request has no token that is right, and was answered. */
@@ -411,8 +437,9 @@ static void api_on_readable(uv_poll_t *poll, int status, int events)
     api->on_lost(api->ctx, err.message);
 }
 
-int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, const char *reason),
-             void *ctx, struct api **ret, struct err *err)
+int api_open(uv_loop_t *loop, int supervisor_fd, int64_t event_ms,
+             void (*on_lost)(void *ctx, const char *reason), void *ctx, struct api **ret,
+             struct err *err)
 {
     static const struct http_handler handler = {
         .on_head = api_on_head,
@@ -448,10 +475,12 @@ int api_open(uv_loop_t *loop, int supervisor_fd, void (*on_lost)(void *ctx, cons
         free(api);
         return err_errno(err, -r, "cannot serve");
     }
-    api->open_handles = 2;
+    api->open_handles = 3;
     api->poll.data = api;
     uv_timer_init(loop, &api->token_timer); /* never fails */
-    api->token_timer.data = api;
+    uv_timer_init(loop, &api->event_timer);
+    api->event_ms = event_ms;
+    api->token_timer.data = api->event_timer.data = api;
     uv_poll_start(&api->poll, UV_READABLE, api_on_readable);
     *ret = api;
     return 0;
@@ -480,6 +509,7 @@ void api_close(struct api *api)
         api_call_free_when_done(call);
     }
     http_server_close(api->server);
+    uv_close((uv_handle_t *)&api->event_timer, api_on_closed);
     uv_close((uv_handle_t *)&api->token_timer, api_on_closed);
     uv_close((uv_handle_t *)&api->poll, api_on_poll_closed);
 }

@@ -160,6 +160,8 @@ bool call_stream_begin(struct api_call *call, const char *type)
     struct http_answer answer = {.status = 200, .type = type, .extra = extra};
     call->status = 200;
     call->is_streaming = exchange && http_stream_begin(exchange, &answer, call_on_drain);
+    if (call->is_streaming && strcmp(type, CALL_EVENTS) == 0)
+        call_keep_alive(call);
     return call->is_streaming;
 }
 

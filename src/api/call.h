@@ -39,6 +39,7 @@ struct api_call {
     bool is_waiting;             /* for a reply; more may follow it */
     bool is_answered;            /* or its stream was begun */
     bool is_streaming;
+    bool is_events; /* server-sent events, which a comment keeps alive */
 
     /* Each reply; sets is_waiting again when another one follows. */
     void (*on_reply)(struct api_call *call, struct ipc_message *message);
@@ -63,9 +64,12 @@ void call_send(struct api_call *call, enum ipc_type type, const void *body, cons
 void call_tell(struct api_call *call, enum ipc_type type);
 /* A call that set is_waiting for something else than a reply was answered. It may be gone then. */
 void call_resume(struct api_call *call);
+/* Its stream was begun, and is one of events: it gets a comment now and then. */
+void call_keep_alive(struct api_call *call);
 uv_loop_t *call_loop(const struct api_call *call);
 
 #define CALL_JSON "application/json"
+#define CALL_EVENTS "text/event-stream"
 
 /* call.c. Answers; nothing happens when the client is gone or was answered. */
 void call_answer(struct api_call *call, int status, const char *type, const void *body, size_t len);

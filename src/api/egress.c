@@ -68,7 +68,7 @@ static void egress_work(uv_work_t *work)
 static void egress_begin_stream(struct egress_state *egress)
 {
     struct api_call *call = egress->call;
-    if (!call_stream_begin(call, "text/event-stream"))
+    if (!call_stream_begin(call, CALL_EVENTS))
         return;
     egress->is_streaming = true;
     bool has_room =

@@ -14,9 +14,6 @@
 #include "json/json.h"
 
 #define REQUEST_CLONE "Send {\"url\": \"https://github.com/OWNER/REPOSITORY\"}"
-#define REQUEST_EXEC                                                                               \
-    "Send {\"argv\": [\"PROGRAM\", \"ARGUMENT\", ...], \"cwd\": \"/workspace\", \"user\": "        \
-    "\"agent\" or \"root\"}"
 #define REQUEST_IMAGE "Send {\"name\": \"IMAGE\"}"
 #define REQUEST_TOKEN                                                                              \
     "Send {\"prefix\": \"BEGINNING OF NAMES\", \"readOnly\": true, \"expiresIn\": SECONDS}, each " \
@@ -137,7 +134,7 @@ int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec
     return result;
 }
 
-static bool request_has_only(const struct json *json, const char *const *keys, size_t count)
+bool request_has_only(const struct json *json, const char *const *keys, size_t count)
 {
     if (json_type(json) != JSON_OBJECT)
         return false;
@@ -149,55 +146,6 @@ static bool request_has_only(const struct json *json, const char *const *keys, s
             return false;
     }
     return true;
-}
-
-static bool request_argv(const struct json *argv, struct spec *spec)
-{
-    const char *program = json_text(json_at(argv, 0));
-    if (json_type(argv) != JSON_ARRAY || json_count(argv) > LIMIT_SPEC_STRINGS || !program ||
-        !program[0])
-        return false;
-    for (size_t i = 0; i < json_count(argv); i++) {
-        spec->argv[i] = json_text(json_at(argv, i));
-        if (!spec->argv[i])
-            return false;
-    }
-    spec->argc = (uint32_t)json_count(argv);
-    return true;
-}
-
-static bool request_user(const struct json *user, uint32_t *ret)
-{
-    const char *name = user ? json_text(user) : "agent";
-    *ret = name && strcmp(name, "root") == 0 ? EXEC_AS_ROOT : EXEC_AS_AGENT;
-    return name && (*ret == EXEC_AS_ROOT || strcmp(name, "agent") == 0);
-}
-
-int request_exec(const char *data, size_t len, struct buf *ret_spec, struct msg_exec *ret,
-                 struct err *err)
-{
-    static const char *const keys[] = {"argv", "cwd", "user"};
-    cleanup_json struct json *json = NULL;
-    cleanup_free struct spec *spec = calloc(1, sizeof(*spec));
-    struct err ignored;
-    uint32_t user = 0;
-    if (!spec)
-        return err_set(err, ENOMEM, "out of memory");
-    if (json_parse(data, len, JSON_STRICT, &json, &ignored) < 0 ||
-        !request_has_only(json, keys, ARRAY_LEN(keys)))
-        return request_refuse(err, REQUEST_EXEC);
-    const struct json *cwd = json_get(json, "cwd");
-    spec->cwd = cwd ? json_text(cwd) : "/workspace";
-    spec->prompt = SPEC_NO_PROMPT;
-    if (!request_argv(json_get(json, "argv"), spec) || !spec->cwd || spec->cwd[0] != '/' ||
-        !request_user(json_get(json, "user"), &user))
-        return request_refuse(err, REQUEST_EXEC);
-    int r = spec_encode(spec, ret_spec, err);
-    if (r < 0)
-        return r;
-    ret->user = user;
-    ret->no_cwd = !cwd;
-    return 0;
 }
 
 int request_image(const char *data, size_t len, struct msg_image_name *ret, struct err *err)

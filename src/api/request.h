@@ -13,6 +13,7 @@
 #include "task/spec.h"
 #include "util/buf.h"
 #include "util/err.h"
+#include "json/json.h"
 
 /* {"url","ref"?} as the spec of git clone; `tells`: one that tells its progress. ret_repository
  * gets OWNER/REPOSITORY without ".git", or "" of one that is longer than any. */
@@ -23,9 +24,18 @@ int request_clone(const char *data, size_t len, bool tells, struct buf *ret_spec
  */
 bool request_url(const char *url, size_t len, struct buf *ret_url);
 
-/* {"argv","cwd"?,"user"?} as a spec; fills in user and no_cwd of *ret. */
-int request_exec(const char *data, size_t len, struct buf *ret_spec, struct msg_exec *ret,
-                 struct err *err);
+/* request_exec.c. {"argv","cwd"?,"user"?,"env"?,"stdin"?,"timeout_ms"?,"end_with_client"?} */
+struct request_exec {
+    struct buf spec;
+    struct buf input;
+    struct msg_exec body; /* without the name */
+};
+/* *ret is to be freed, also after an error. */
+int request_exec(const char *data, size_t len, struct request_exec *ret, struct err *err);
+void request_exec_free(struct request_exec *request);
+
+/* True: an object, and each of its keys is one of these. */
+bool request_has_only(const struct json *json, const char *const *keys, size_t count);
 
 /* {"name","rebuild"?} */
 int request_image(const char *data, size_t len, struct msg_image_name *ret, struct err *err);

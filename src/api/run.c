@@ -15,6 +15,7 @@ static void run_free(void *state)
         buf_free(&run->tails[i]);
     }
     sink_close(run->sink);
+    buf_free(&run->input);
     free(run);
 }
 
@@ -94,23 +95,36 @@ void run_resume(struct run *run)
     run_finish_when_read(run);
 }
 
-void run_start(struct api_call *call, const struct run_ops *ops, enum ipc_type type,
-               const void *body, int fd)
+struct run *run_new(struct api_call *call, const struct run_ops *ops)
 {
     struct run *run = calloc(1, sizeof(*run));
     if (!run) {
         call_failed(call, "out of memory");
-        return;
+        return NULL;
     }
     run->call = call;
     run->ops = ops;
+    run->type = "text/plain";
     for (int i = 0; i < RUN_STREAMS; i++)
         run->tails[i] = BUF_INIT((size_t)2 * LIMIT_EXEC_OUTPUT_BYTES);
     call->state = run;
     call->state_free = run_free;
     call->on_gone = run_on_gone;
     call->on_drain = run_on_drain;
-    call_send(call, type, body, &fd, fd >= 0, run_on_reply);
+    return run;
+}
+
+void run_send(struct run *run, enum ipc_type type, const void *body, int fd)
+{
+    call_send(run->call, type, body, &fd, fd >= 0, run_on_reply);
+}
+
+void run_start(struct api_call *call, const struct run_ops *ops, enum ipc_type type,
+               const void *body, int fd)
+{
+    struct run *run = run_new(call, ops);
+    if (run)
+        run_send(run, type, body, fd);
 }
 
 bool run_keep_tail(struct run *run, int stream, const char *data, size_t len)
@@ -176,9 +190,10 @@ int run_exit_code(const struct run *run)
         return run->end.code == ENOENT ? 127 : 126;
     case TASK_END_OOM:
         return 128 + 9;
+    case TASK_END_DEADLINE:
+        return 124;
     case TASK_END_SIGNALED:
     case TASK_END_CANCELLED:
-    case TASK_END_DEADLINE:
     case TASK_END_NONE:
         break;
     }

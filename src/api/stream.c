@@ -11,7 +11,7 @@ bool run_stream(struct run *run, const char *data, size_t len)
 {
     struct api_call *call = run->call;
     if (!run->is_streaming && call->exchange)
-        run->is_streaming = call_stream_begin(call, "text/plain");
+        run->is_streaming = call_stream_begin(call, run->type);
     if (!run->is_streaming || !call->exchange)
         return true; /* read and dropped */
     if (len)
@@ -84,8 +84,7 @@ void run_stream_last(struct run *run, const struct buf *line)
         call_failed(run->call, "out of memory");
 }
 
-/* The last line of the answer: {"exitCode":N} or {"exitCode":N,"error":"..."}. */
-static int build_last_line(const struct run *run, struct buf *ret)
+int run_end_line(const struct run *run, struct buf *ret)
 {
     cleanup_buf struct buf reason = BUF_INIT(3 * sizeof(run->reason));
     utf8_append_lossy(&reason, run->reason, strlen(run->reason));
@@ -106,7 +105,7 @@ static void build_done(struct run *run)
     cleanup_buf struct buf line = BUF_INIT(16 * MSG_TEXT);
     if (!call->exchange)
         return;
-    if (build_last_line(run, &line) < 0) {
+    if (run_end_line(run, &line) < 0) {
         if (run->is_streaming)
             http_stream_abort(call->exchange);
         else

@@ -72,7 +72,7 @@ void ending_on_timer(struct ending *ending, int64_t now_ms)
 {
     if (ending->deadline_at_ms <= now_ms) {
         ending->deadline_at_ms = INT64_MAX;
-        ending_begin(ending, TASK_END_DEADLINE, LIMIT_STOP_GRACE_MS);
+        ending_begin(ending, TASK_END_DEADLINE, ending->grace_ms);
     }
     if (ending->kill_at_ms <= now_ms) {
         ending->kill_at_ms = INT64_MAX;

@@ -8,7 +8,7 @@
 #include "util/cleanup.h"
 
 static struct {
-    pid_t pid; /* 0: free */
+    struct ending ending; /* of pid 0: the place is free */
     uint64_t exec;
     int64_t started_ms;
 } programs[LIMIT_EXECS];
@@ -17,7 +17,7 @@ uint32_t exec_count(void)
 {
     uint32_t count = 0;
     for (size_t i = 0; i < LIMIT_EXECS; i++)
-        count += programs[i].pid != 0;
+        count += programs[i].ending.pid != 0;
     return count;
 }
 
@@ -30,7 +30,7 @@ void end_from_status(int status, struct task_end *ret)
 static size_t find_free(void)
 {
     size_t i = 0;
-    while (i < LIMIT_EXECS && programs[i].pid)
+    while (i < LIMIT_EXECS && programs[i].ending.pid)
         i++;
     return i;
 }
@@ -61,35 +61,74 @@ void exec_start(struct ipc_message *message)
         .procs_fd = message->fd_count > 1 ? message->fds[1] : -1,
         .user = request->user == EXEC_AS_ROOT ? EXEC_AS_ROOT : EXEC_AS_AGENT,
         .cwd = IPC_TEXT(request->cwd),
+        .has_stdin = request->has_stdin,
     };
+    struct ending ending = ENDING_NONE;
     struct spawned program;
-    int result = spawn_program(&spawn, &program, &err);
+    int result = request->is_ended_apart ? ending_spawn(&spawn, &ending, &program, &err)
+                                         : spawn_program(&spawn, &program, &err);
     if (result < 0) {
         answer_failure(id, result, &err);
         return;
     }
-    programs[slot].pid = program.pid;
+    ending.pid = program.pid;
+    ending.kill_fd = ipc_take_fd(message, 2);
+    ending.grace_ms = LIMIT_EXEC_GRACE_MS;
+    if (request->timeout_ms > 0)
+        ending.deadline_at_ms = clock_monotonic_ms() + request->timeout_ms;
+    programs[slot].ending = ending;
     programs[slot].exec = request->exec;
     programs[slot].started_ms = clock_unix_ms();
     struct msg_init_started started = {.pid = program.pid};
-    int fds[2] = {program.stdout_fd, program.stderr_fd};
-    link_send(IPC_INIT_STARTED, id, &started, fds, 2);
+    int fds[3] = {program.stdout_fd, program.stderr_fd, program.stdin_fd};
+    link_send(IPC_INIT_STARTED, id, &started, fds, program.stdin_fd < 0 ? 2 : 3);
     close(program.stdout_fd);
     close(program.stderr_fd);
+    cleanup_fd_at(&program.stdin_fd);
+}
+
+void exec_end(const struct ipc_message *message)
+{
+    uint64_t exec = IPC_BODY(message, msg_init_exec_end)->exec;
+    loop_reap(); /* one that has ended by itself keeps its own outcome */
+    for (size_t i = 0; i < LIMIT_EXECS; i++)
+        if (programs[i].ending.pid && programs[i].exec == exec)
+            ending_begin(&programs[i].ending, TASK_END_CANCELLED,
+                         IPC_BODY(message, msg_init_exec_end)->grace_ms);
 }
 
 bool exec_has_ended(pid_t pid, int status)
 {
     for (size_t i = 0; i < LIMIT_EXECS; i++) {
-        if (programs[i].pid != pid)
+        struct ending *ending = &programs[i].ending;
+        if (ending->pid != pid)
             continue;
         struct msg_init_ended ended = {
             .exec = programs[i].exec,
             .end = {.started_ms = programs[i].started_ms, .ended_ms = clock_unix_ms()}};
         end_from_status(status, &ended.end);
-        programs[i].pid = 0;
+        if (ending->why != TASK_END_NONE)
+            ended.end.kind = (int32_t)ending->why;
+        ending_over(ending);
+        ending_close(ending);
         link_send(IPC_INIT_EXEC_ENDED, 0, &ended, NULL, 0);
         return true;
     }
     return false;
+}
+
+int64_t exec_timer_ms(void)
+{
+    int64_t at = INT64_MAX;
+    for (size_t i = 0; i < LIMIT_EXECS; i++)
+        if (programs[i].ending.pid && ending_due_ms(&programs[i].ending) < at)
+            at = ending_due_ms(&programs[i].ending);
+    return at;
+}
+
+void exec_on_timer(int64_t now_ms)
+{
+    for (size_t i = 0; i < LIMIT_EXECS; i++)
+        if (programs[i].ending.pid)
+            ending_on_timer(&programs[i].ending, now_ms);
 }

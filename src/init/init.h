@@ -52,13 +52,15 @@ struct spawn_request {
     int procs_fd;    /* cgroup.procs of its group; -1: none */
     bool is_nested;  /* it is in a pid namespace of its own (nest.c) */
     uint32_t user;   /* EXEC_AS_* */
+    bool has_stdin;  /* it reads from a pipe, else from /dev/null */
     const char *cwd; /* instead of the spec's, where its user can enter it; "" or NULL: none */
 };
 struct spawned {
     pid_t pid; /* leader of a session of its own */
     int stdout_fd, stderr_fd;
+    int stdin_fd; /* -1: it has none */
 };
-/* Starts it, with stdin /dev/null and two pipes that its user owns. Returns when it has been
+/* Starts it, with pipes that its user owns. Returns when it has been
  * executed, or -errno with the reason why it could not. The descriptors of the request stay the
  * caller's, those of *ret are the caller's. */
 int spawn_program(const struct spawn_request *request, struct spawned *ret, struct err *err);
@@ -69,6 +71,7 @@ struct spawn_plan {
     const char *cwd;
     const char *const *argv;
     const char *const *environment;
+    int stdin_fd; /* -1: /dev/null */
     int stdout_fd, stderr_fd, report_fd;
 };
 struct spawn_report {
@@ -84,6 +87,7 @@ struct ending {
     int kill_fd;   /* cgroup.kill of its group; -1: none */
     int keeper_fd; /* pidfd of the first process of its pid namespace; -1: it has none of its own */
     int64_t deadline_at_ms; /* by clock_monotonic_ms; INT64_MAX: none */
+    int64_t grace_ms;       /* after the deadline */
     int64_t kill_at_ms;     /* end of the grace; INT64_MAX: it is not being ended */
     enum task_end_kind why; /* it is being ended: CANCELLED or DEADLINE; or NONE */
 };
@@ -148,7 +152,10 @@ void task_on_timer(int64_t now_ms);
 /* --- exec.c */
 
 void exec_start(struct ipc_message *message);
+void exec_end(const struct ipc_message *message); /* INIT_EXEC_END */
 bool exec_has_ended(pid_t pid, int status);
+int64_t exec_timer_ms(void); /* as task_timer_ms */
+void exec_on_timer(int64_t now_ms);
 uint32_t exec_count(void);
 
 /* How a process ended, by its wait status. */

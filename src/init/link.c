@@ -192,6 +192,9 @@ static void handle(struct ipc_message *message)
     case IPC_INIT_EXEC:
         exec_start(message);
         break;
+    case IPC_INIT_EXEC_END:
+        exec_end(message);
+        break;
     case IPC_INIT_LISTEN:
         ports_listen(message);
         break;

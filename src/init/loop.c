@@ -114,6 +114,8 @@ static void run_timers(void)
     int64_t now = clock_monotonic_ms();
     if (task_timer_ms() <= now)
         task_on_timer(now);
+    if (exec_timer_ms() <= now)
+        exec_on_timer(now);
     if (loop.kill_at_ms <= now) {
         loop.kill_at_ms = INT64_MAX;
         kill(-1, SIGKILL);
@@ -123,6 +125,8 @@ static void run_timers(void)
 static int timeout_ms(void)
 {
     int64_t at = task_timer_ms();
+    if (exec_timer_ms() < at)
+        at = exec_timer_ms();
     if (loop.kill_at_ms < at)
         at = loop.kill_at_ms;
     if (at == INT64_MAX)

@@ -112,8 +112,8 @@ static int make_pipe(struct pipe_pair *ret, struct err *err)
     return 0;
 }
 
-/* A pipe that belongs to the program's user: else it cannot open its own /dev/stdout. */
-static int make_output(uint32_t user, struct pipe_pair *ret, struct err *err)
+/* A pipe that belongs to the program's user: else it cannot open its own /dev/stdout or stdin. */
+static int make_stream(uint32_t user, struct pipe_pair *ret, struct err *err)
 {
     int result = make_pipe(ret, err);
     if (result < 0 || user == EXEC_AS_ROOT || geteuid() == AGENT_ID)
@@ -183,14 +183,17 @@ static pid_t run_child(struct spawn_plan *plan, int report_fd, struct err *err)
 
 int spawn_program(const struct spawn_request *request, struct spawned *ret, struct err *err)
 {
+    cleanup_pair struct pipe_pair in = {-1, -1};
     cleanup_pair struct pipe_pair out = {-1, -1};
     cleanup_pair struct pipe_pair error = {-1, -1};
     cleanup_pair struct pipe_pair report = {-1, -1};
     int result = decode(request, err);
+    if (result == 0 && request->has_stdin)
+        result = make_stream(request->user, &in, err);
     if (result == 0)
-        result = make_output(request->user, &out, err);
+        result = make_stream(request->user, &out, err);
     if (result == 0)
-        result = make_output(request->user, &error, err);
+        result = make_stream(request->user, &error, err);
     if (result == 0)
         result = make_pipe(&report, err);
     if (result < 0)
@@ -201,6 +204,7 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
         .cwd = room.decoded.cwd,
         .argv = room.decoded.argv,
         .environment = room.environment,
+        .stdin_fd = in.read_fd,
         .stdout_fd = out.write_fd,
         .stderr_fd = error.write_fd,
         .report_fd = TAKE_FD(report.write_fd),
@@ -208,6 +212,7 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
     pid_t pid = run_child(&plan, report.read_fd, err);
     if (pid < 0)
         return pid;
-    *ret = (struct spawned){pid, TAKE_FD(out.read_fd), TAKE_FD(error.read_fd)};
+    *ret =
+        (struct spawned){pid, TAKE_FD(out.read_fd), TAKE_FD(error.read_fd), TAKE_FD(in.write_fd)};
     return 0;
 }

@@ -34,10 +34,10 @@ static _Noreturn void fail(int report_fd, int code, const char *what, const char
 static int place_descriptors(const struct spawn_plan *plan)
 {
     int report_fd = fcntl(plan->report_fd, F_DUPFD_CLOEXEC, 64);
-    int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    int stdin_fd = plan->stdin_fd < 0 ? open("/dev/null", O_RDONLY | O_CLOEXEC) : plan->stdin_fd;
     if (report_fd < 0)
         fail(plan->report_fd, errno, "cannot duplicate", "a descriptor");
-    if (null_fd < 0 || fd_move_to(null_fd, 0) < 0 || fd_move_to(plan->stdout_fd, 1) < 0 ||
+    if (stdin_fd < 0 || fd_move_to(stdin_fd, 0) < 0 || fd_move_to(plan->stdout_fd, 1) < 0 ||
         fd_move_to(plan->stderr_fd, 2) < 0)
         fail(report_fd, errno, "cannot place", "the standard descriptors");
     return report_fd;

@@ -163,6 +163,7 @@ static int run(struct spawn_request *request, int64_t deadline_ms, struct err *e
     if (result < 0)
         return result;
     task.state = TASK_RUNNING;
+    task.ending.grace_ms = LIMIT_STOP_GRACE_MS;
     if (deadline_ms > 0)
         task.ending.deadline_at_ms = clock_monotonic_ms() + deadline_ms;
     result = watch_pipes(&program, err);

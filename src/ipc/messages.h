@@ -116,9 +116,12 @@ struct msg_document {
 enum { EXEC_AS_AGENT = 0, EXEC_AS_ROOT = 1 };
 struct msg_exec {
     char name[MSG_NAME];
-    uint32_t user;     /* EXEC_AS_* */
-    uint32_t is_clone; /* on exit 0 the supervisor keeps the pack and marks the sandbox cloned */
-    uint32_t no_cwd;   /* the client named no folder: the image's own will do */
+    uint32_t user;      /* EXEC_AS_* */
+    uint32_t is_clone;  /* on exit 0 the supervisor keeps the pack and marks the sandbox cloned */
+    uint32_t no_cwd;    /* the client named no folder: the image's own will do */
+    uint32_t has_stdin; /* RUN_STARTED brings the write end of its input, else /dev/null */
+    uint32_t is_ended_apart; /* EXEC_END may come for it; so it is with a timeout */
+    int64_t timeout_ms;      /* 0: none */
     char repository[LIMIT_REPOSITORY_BYTES + 1]; /* OWNER/REPOSITORY that is cloned, else "" */
 };
 struct msg_run_started {
@@ -240,6 +243,13 @@ struct msg_init_exec {
     uint64_t exec; /* number chosen by the supervisor; comes back in INIT_EXEC_ENDED */
     uint32_t user; /* EXEC_AS_* */
     char cwd[LIMIT_IMAGE_PATH_BYTES + 1]; /* used when it can be entered, else the spec's; or "" */
+    uint32_t has_stdin;                   /* INIT_STARTED brings the write end of its input */
+    uint32_t is_ended_apart; /* with all that it started: its group, or a namespace of its own */
+    int64_t timeout_ms;      /* 0: none */
+};
+struct msg_init_exec_end {
+    uint64_t exec;
+    int64_t grace_ms;
 };
 struct msg_init_started {
     int32_t code; /* 0, or a positive errno with the reason in text */

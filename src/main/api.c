@@ -56,8 +56,8 @@ int main(int argc, char **argv)
         log_error("descriptor 3 is not there: paddock-api is started by paddockd");
         return 2;
     }
-    if (uv_loop_init(&loop) < 0 ||
-        api_open(&loop, CONFINE_FD_SUPERVISOR, on_lost, &loop, &api, &err) < 0) {
+    if (uv_loop_init(&loop) < 0 || api_open(&loop, CONFINE_FD_SUPERVISOR, LIMIT_API_EVENT_MS,
+                                            on_lost, &loop, &api, &err) < 0) {
         log_error("cannot start: %s", err.message);
         return 1;
     }

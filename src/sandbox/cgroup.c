@@ -268,6 +268,21 @@ int cgroup_leaf_remove(const struct cgroups *cgroups, const char *name, const ch
     return remove_tree(parent, leaf, false, err);
 }
 
+static int remove_unused(int parent_fd, const char *name, void *ctx)
+{
+    const char *const *prefix = ctx;
+    if (strncmp(name, *prefix, strlen(*prefix)) == 0)
+        unlinkat(parent_fd, name, AT_REMOVEDIR);
+    return 0;
+}
+
+void cgroup_leaves_remove(const struct cgroups *cgroups, const char *name, const char *prefix)
+{
+    cleanup_fd int group = cgroups->v2_fd < 0 ? -1 : open_group(cgroups->v2_fd, name);
+    if (group >= 0)
+        each_group(group, remove_unused, &prefix);
+}
+
 /* A group may be left in some of the hierarchies only: each is looked through. */
 static int each_hierarchy(const struct cgroups *cgroups,
                           int (*found)(int parent_fd, const char *name, void *ctx), void *ctx)

@@ -71,6 +71,8 @@ int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const ch
                        struct sandbox_group *ret, struct err *err);
 int cgroup_leaf_remove(const struct cgroups *cgroups, const char *name, const char *leaf,
                        struct err *err);
+/* Those whose names begin so and that nobody is in. */
+void cgroup_leaves_remove(const struct cgroups *cgroups, const char *name, const char *prefix);
 
 /* Calls found for every instance's group there is. */
 int cgroup_list(const struct cgroups *cgroups, void (*found)(void *ctx, const char *name),

@@ -278,6 +278,11 @@ int sandbox_group_remove(struct sandbox_host *host, const char *instance, const 
     return cgroup_leaf_remove(&host->cgroups, instance, group, err);
 }
 
+void sandbox_groups_remove(struct sandbox_host *host, const char *instance, const char *prefix)
+{
+    cgroup_leaves_remove(&host->cgroups, instance, prefix);
+}
+
 void sandbox_group_close(struct sandbox_group *group)
 {
     cleanup_fd_at(&group->procs_fd);

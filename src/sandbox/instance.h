@@ -99,8 +99,8 @@ void sandbox_instance_release(struct sandbox_instance *instance); /* closes, kil
 int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
                           void *ctx, struct err *err);
 
-/* A cgroup below the instance, for what is ended apart from the rest: "task". Descriptors are the
- * caller's; -1 where the host has no such thing. */
+/* A cgroup below the instance, for what is ended apart from the rest: "task", "exec-N". Descriptors
+ * are the caller's; -1 where the host has no such thing. */
 struct sandbox_group {
     int procs_fd; /* cgroup.procs, opened for writing by us: init moves a child in by writing "0" */
     int kill_fd;  /* cgroup.kill */
@@ -110,6 +110,8 @@ int sandbox_group_create(struct sandbox_host *host, const char *instance, const 
                          struct sandbox_group *ret, struct err *err);
 int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
                          struct err *err);
+/* Those whose names begin so and that nobody is in. */
+void sandbox_groups_remove(struct sandbox_host *host, const char *instance, const char *prefix);
 void sandbox_group_close(struct sandbox_group *group);
 
 /* One job in a jail: its own user, mount, pid, net, ipc, uts and cgroup namespaces, ids of `block`,

@@ -195,7 +195,8 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
     const char *name = dispatch_name(body->name);
     int spec = dispatch_take_sealed(message);
     const char *repository = IPC_TEXT(body->repository);
-    if (!name || spec < 0 || body->user > EXEC_AS_ROOT ||
+    if (!name || spec < 0 || body->user > EXEC_AS_ROOT || body->timeout_ms < 0 ||
+        body->timeout_ms > LIMIT_EXEC_TIMEOUT_MS ||
         (repository[0] && !name_is_repository(repository))) {
         if (spec >= 0)
             close(spec);
@@ -213,9 +214,20 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
                     .fd = spec,
                     .user = body->user,
                     .is_clone = body->is_clone,
-                    .no_cwd = body->no_cwd};
+                    .no_cwd = body->no_cwd,
+                    .has_stdin = body->has_stdin,
+                    .is_ended_apart = body->is_ended_apart || body->timeout_ms,
+                    .timeout_ms = body->timeout_ms};
     IPC_SET_TEXT(op.repository, repository);
     table_submit(supervisor, name, &op);
+    return true;
+}
+
+static bool dispatch_exec_end(struct supervisor *supervisor, struct reply reply,
+                              struct ipc_message *message)
+{
+    (void)message;
+    runs_end(supervisor, reply);
     return true;
 }
 
@@ -413,6 +425,7 @@ bool dispatch_api(struct supervisor *supervisor, struct ipc_message *message)
         [IPC_SANDBOX_STOP] = dispatch_sandbox_stop,
         [IPC_SANDBOX_REMOVE] = dispatch_sandbox_remove,
         [IPC_EXEC] = dispatch_exec,
+        [IPC_EXEC_END] = dispatch_exec_end,
         [IPC_TASK_START] = dispatch_task_start,
         [IPC_TASK_GET] = dispatch_task_get,
         [IPC_TASK_CANCEL] = dispatch_task_cancel,

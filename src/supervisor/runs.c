@@ -5,6 +5,7 @@
  * agent leaves of the repository.
  */
 #include <fcntl.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -67,9 +68,60 @@ static void runs_on_late(void *ctx)
     table_pump(sandbox); /* what waits for a place */
 }
 
+/* The first version of messages in which init ends a program apart and gives it an input. */
+#define APART_VERSION 9
+#define EXEC_GROUP "exec-"
+
+/* What ends apart from the rest has a group of its own; all else runs in init's, since to join a
+ * group of the v2 tree takes an RCU grace period. */
+static void runs_send(struct sandbox *sandbox, const struct run *run, const struct op *op,
+                      const struct sandbox_group *group)
+{
+    struct msg_init_exec body = {.exec = run->number,
+                                 .user = op->user,
+                                 .has_stdin = op->has_stdin,
+                                 .is_ended_apart = op->is_ended_apart,
+                                 .timeout_ms = op->timeout_ms};
+    if (op->no_cwd && !sandbox->meta.is_cloned && !sandbox->meta.is_cloning)
+        IPC_SET_TEXT(body.cwd, sandbox->workdir);
+    int fds[3] = {op->fd, group->procs_fd, group->kill_fd};
+    channel_send(sandbox->init, IPC_INIT_EXEC, run->number, &body, fds,
+                 group->procs_fd < 0 ? 1 : 3);
+}
+
+/* -errno: it was answered. */
+static int runs_make_group(struct sandbox *sandbox, const struct op *op, uint64_t number,
+                           struct sandbox_group *ret)
+{
+    char name[sizeof(EXEC_GROUP) + 20];
+    struct err err = {0};
+    if (!op->is_ended_apart && !op->has_stdin)
+        return 0;
+    if (sandbox->init_version < APART_VERSION) {
+        reply_status(sandbox->supervisor, op->reply, IPC_STATUS_UNAVAILABLE,
+                     "The sandbox %s was started by an older version, which knows no input or "
+                     "time limit of a program: stop it, and it starts anew",
+                     sandbox->meta.name);
+        return -EPROTO;
+    }
+    if (!op->is_ended_apart)
+        return 0;
+    snprintf(name, sizeof(name), EXEC_GROUP "%" PRIu64, number);
+    int result =
+        sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, name, ret, &err);
+    if (result < 0) {
+        log_error(REQUEST_FIELD "sandbox=%s %s", op->reply.id, sandbox->meta.name, err.message);
+        reply_failure(sandbox->supervisor, op->reply, result, err.message);
+    }
+    return result;
+}
+
 void runs_exec(struct sandbox *sandbox, const struct op *op)
 {
     uint64_t number = sandbox->next_number++;
+    struct sandbox_group group = {-1, -1, -1};
+    if (runs_make_group(sandbox, op, number, &group) < 0)
+        return;
     if (op->is_clone) {
         sandbox->meta.is_cloning = true; /* a next supervisor finishes what git began */
         IPC_SET_TEXT(sandbox->meta.repository, op->repository);
@@ -82,20 +134,37 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
                         .sandbox = sandbox,
                         .reply = op->reply,
                         .number = number,
-                        .is_clone = op->is_clone};
+                        .is_clone = op->is_clone,
+                        .has_stdin = op->has_stdin,
+                        .is_ended_apart = op->is_ended_apart,
+                        .timeout_ms = op->timeout_ms};
     run->late = event_timer(&sandbox->supervisor->loop, LIMIT_ANSWER_MS, 0, runs_on_late, run);
     sandbox->runs = run;
-    /* It runs in init's own group: nothing ends it but the end of the instance, and to join a group
-     * of the v2 tree takes an RCU grace period. */
-    struct msg_init_exec body = {.exec = number, .user = op->user};
-    if (op->no_cwd && !sandbox->meta.is_cloned && !sandbox->meta.is_cloning)
-        IPC_SET_TEXT(body.cwd, sandbox->workdir);
-    channel_send(sandbox->init, IPC_INIT_EXEC, number, &body, &op->fd, 1);
+    runs_send(sandbox, run, op, &group);
+    sandbox_group_close(&group);
     table_touch(sandbox);
+}
+
+void runs_end(struct supervisor *supervisor, struct reply reply)
+{
+    for (struct sandbox *sandbox = supervisor->sandboxes; sandbox; sandbox = sandbox->next) {
+        for (struct op *op = sandbox->queue; op; op = op->next)
+            op->is_unwanted |= op->reply.id == reply.id &&
+                               op->reply.generation == reply.generation && op->is_ended_apart;
+        for (const struct run *run = sandbox->runs; run; run = run->next) {
+            if (run->reply.id != reply.id || run->reply.generation != reply.generation ||
+                !run->is_ended_apart || !sandbox->init)
+                continue;
+            struct msg_init_exec_end body = {.exec = run->number, .grace_ms = LIMIT_EXEC_GRACE_MS};
+            channel_send(sandbox->init, IPC_INIT_EXEC_END, sandbox->next_number++, &body, NULL, 0);
+        }
+    }
 }
 
 static void runs_free(struct run *run)
 {
+    if (run && run->is_ended_apart) /* and those of others, that lived on when they ended */
+        sandbox_groups_remove(run->sandbox->supervisor->host, run->sandbox->meta.name, EXEC_GROUP);
     if (run)
         event_free(&run->late);
     free(run);
@@ -140,11 +209,12 @@ bool runs_started(struct sandbox *sandbox, struct ipc_message *message)
         runs_not_started(sandbox, run->number, body->code, IPC_TEXT(body->text));
         return true;
     }
-    if (message->fd_count != 2)
+    if (message->fd_count != (run->has_stdin ? 3 : 2))
         return false;
     run->is_started = true;
     event_free(&run->late);
-    reply_send(sandbox->supervisor, run->reply, IPC_RUN_STARTED, NULL, message->fds, 2);
+    reply_send(sandbox->supervisor, run->reply, IPC_RUN_STARTED, NULL, message->fds,
+               message->fd_count);
     return true;
 }
 
@@ -283,6 +353,16 @@ static void runs_clone_ended(struct sandbox *sandbox, const struct run *run,
     runs_tell_end(sandbox->supervisor, run->reply, end, "");
 }
 
+static void runs_tell_apart(struct sandbox *sandbox, const struct run *run,
+                            const struct task_end *end)
+{
+    char text[128] = "";
+    if (end->kind == TASK_END_DEADLINE)
+        snprintf(text, sizeof(text), "paddock: the program was ended: its %" PRId64 " ms were over",
+                 run->timeout_ms);
+    runs_tell_end(sandbox->supervisor, run->reply, end, text);
+}
+
 void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body)
 {
     struct run *run = runs_take(sandbox, body->exec);
@@ -290,7 +370,7 @@ void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body)
     if (run && run->is_clone)
         runs_clone_ended(sandbox, run, &body->end);
     else if (run)
-        runs_tell_end(sandbox->supervisor, run->reply, &body->end, "");
+        runs_tell_apart(sandbox, run, &body->end);
     else if (sandbox->foreign_runs && --sandbox->foreign_runs == 0)
         runs_resume_clone(sandbox);
     runs_free(run);

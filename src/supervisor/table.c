@@ -215,6 +215,10 @@ void table_tell_silent(const struct sandbox *sandbox, struct reply reply)
 
 static enum op_step op_begin_exec(struct sandbox *sandbox, const struct op *op)
 {
+    if (op->is_unwanted) {
+        op_refuse(sandbox, op, IPC_STATUS_UNAVAILABLE, "The client went away");
+        return OP_DONE;
+    }
     if (sandbox->state == SANDBOX_STOPPED)
         return op_start(sandbox, op);
     if (sandbox->is_silent) {

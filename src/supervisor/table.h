@@ -31,6 +31,10 @@ struct op {
     uint32_t user;
     bool is_clone;
     bool no_cwd;                                 /* exec: the client named no folder */
+    bool has_stdin;                              /* exec: it reads what the client sends */
+    bool is_ended_apart;                         /* exec: EXEC_END may come for it */
+    bool is_unwanted;                            /* exec: it came before it was started */
+    int64_t timeout_ms;                          /* exec; 0: none */
     char repository[LIMIT_REPOSITORY_BYTES + 1]; /* clone: which, or "" */
     bool is_only_stopped;                        /* remove: not what is not stopped */
     struct settings_put *put;                    /* set: what; owned */
@@ -45,6 +49,9 @@ struct run {
     uint64_t number;    /* of INIT_EXEC, and the id of its request */
     bool is_started;    /* RUN_STARTED was sent */
     bool is_clone;
+    bool has_stdin;
+    bool is_ended_apart;
+    int64_t timeout_ms;
 };
 
 /* Somebody who asked for the end of the task. */
@@ -179,6 +186,8 @@ void runs_exec(struct sandbox *sandbox, const struct op *op);
 /* init's answers; false: it is not about a run. */
 bool runs_started(struct sandbox *sandbox, struct ipc_message *message);
 void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body);
+/* Of an EXEC that is ended apart; one that has ended already is none. */
+void runs_end(struct supervisor *supervisor, struct reply reply);
 void runs_fail_all(struct sandbox *sandbox, const char *why);
 /* After a take-over: the clone's git has ended, its commit was not saved yet. */
 void runs_resume_clone(struct sandbox *sandbox);

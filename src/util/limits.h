@@ -118,6 +118,8 @@
 #define LIMIT_TOKEN_SECONDS 315360000
 /* Connections of API clients at once. */
 #define LIMIT_API_CONNECTIONS 1024
+/* From one comment in a stream of events to the next. */
+#define LIMIT_API_EVENT_MS 15000
 
 /* stdout and stderr of an exec that the API keeps: the last part of each. */
 #define LIMIT_EXEC_OUTPUT_BYTES (1024 * 1024)
@@ -146,6 +148,10 @@
 #define LIMIT_TASK_WATCHERS 16
 /* Programs run by exec in one instance at once. */
 #define LIMIT_EXECS 256
+/* The longest time that may be set for a program: a week. */
+#define LIMIT_EXEC_TIMEOUT_MS (7LL * 24 * 3600 * 1000)
+/* Between SIGTERM to a program whose time is over and SIGKILL to all that it started. */
+#define LIMIT_EXEC_GRACE_MS 2000
 
 /* The diff. One path of a work tree, or a file of one line in a git folder, quoted or in a
  * variable; Linux hands out no longer ones than PATH_MAX. */

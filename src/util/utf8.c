@@ -37,6 +37,18 @@ bool utf8_is_valid(const char *data, size_t len)
     return true;
 }
 
+size_t utf8_begun(const char *data, size_t len)
+{
+    for (size_t back = 1; back <= 3 && back <= len; back++) {
+        unsigned char c = (unsigned char)data[len - back];
+        if ((c & 0xc0) == 0x80)
+            continue;
+        size_t whole = c >= 0xf0 && c <= 0xf4 ? 4 : c >= 0xe0 && c < 0xf0 ? 3 : c >= 0xc2 ? 2 : 1;
+        return c <= 0xf4 && whole > back ? back : 0;
+    }
+    return 0;
+}
+
 int utf8_append_lossy(struct buf *ret, const char *data, size_t len)
 {
     for (size_t at = 0; at < len;) {

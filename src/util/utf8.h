@@ -11,6 +11,9 @@ size_t utf8_sequence(const char *data, size_t len);
 
 bool utf8_is_valid(const char *data, size_t len);
 
+/* How many bytes at the end may be the beginning of a sequence that goes on: 0 to 3. */
+size_t utf8_begun(const char *data, size_t len);
+
 /* Appends the bytes, each that belongs to no valid sequence replaced by U+FFFD. 0 or as buf_append.
  */
 int utf8_append_lossy(struct buf *ret, const char *data, size_t len);

@@ -60,15 +60,21 @@ static void read_one(int which, const char *data, size_t len)
     struct msg_image_name image;
     struct request_log log;
     struct msg_diff diff;
-    struct msg_exec exec;
+    struct request_exec exec;
     struct err err;
     char repository[LIMIT_REPOSITORY_BYTES + 1];
     if (which == 0 && request_clone(data, len, len % 2, &spec, repository, &err) == 0) {
         check_spec(&spec, 5 + len % 2);
         assert(!repository[0] || name_is_repository(repository));
     }
-    if (which == 1 && request_exec(data, len, &spec, &exec, &err) == 0)
-        check_spec(&spec, 0);
+    if (which == 1) {
+        if (request_exec(data, len, &exec, &err) == 0) {
+            check_spec(&exec.spec, 0);
+            assert(exec.body.timeout_ms >= 0 && exec.body.timeout_ms <= LIMIT_EXEC_TIMEOUT_MS);
+            assert(exec.body.has_stdin || !exec.input.len);
+        }
+        request_exec_free(&exec);
+    }
     if (which == 2 && request_image(data, len, &image, &err) == 0)
         assert(image.name[0] && image.rebuild <= 1);
     if (which == 3 && request_log(data, len, &log, &err) == 0)

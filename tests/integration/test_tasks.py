@@ -143,12 +143,63 @@ def test_exec_keeps_the_last_mebibyte(sh):
     assert len(result["stdout"]) == 1 << 20 and result["stdout"].endswith("aend")
 
 
+def test_exec_has_variables_and_an_input(sh):
+    result = sh.sh("echo $A; cat; cat", env={"A": "1 2"}, stdin="a\0b\n" * 40_000)
+    assert result["exitCode"] == 0 and result["stdout"] == "1 2\n" + "a\0b\n" * 40_000
+    assert sh.sh("read x; echo $?")["stdout"] == "1\n"  # without one: /dev/null
+    assert sh.sh("exec <&-; true", stdin="x" * 400_000)["exitCode"] == 0  # it need not read it
+    assert sh.sh("cat /dev/stdin", stdin="opened\n")["stdout"] == "opened\n"
+
+
+HOLD_OUT = "trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo begun; sleep 1000"
+
+
+def sleepers(box):
+    return int(box.sh("cat /proc/[0-9]*/comm | grep -cx sleep || true")["stdout"])
+
+
+def test_exec_is_over_when_its_time_is(sh_daemon):
+    """With all that it started, however it holds out; what another one started lives on."""
+    box = sh_daemon.sandbox("timed")
+    box.sh("sleep 999 >/dev/null 2>&1 &")
+    result = box.sh(HOLD_OUT, timeout_ms=300)
+    assert result["exitCode"] == 124 and result["stdout"] == "begun\n"
+    assert result["stderr"] == "paddock: the program was ended: its 300 ms were over\n"
+    harness.wait_for(lambda: sleepers(box) == 1, 10, "all that the program started is gone")
+    assert box.sh("exit 3", timeout_ms=60_000)["exitCode"] == 3
+    assert box.sh("sleep 999 >/dev/null 2>&1 & true", timeout_ms=60_000)["exitCode"] == 0
+    assert sleepers(box) == 2  # its time counts for the program itself
+
+
+def test_exec_tells_events_and_ends_with_its_client_if_asked(sh):
+    for ends in (False, True):
+        before = sleepers(sh)
+        connection = harness.UnixConnection(sh.daemon.socket, 20)
+        connection.request("POST", sh.path + "/exec", json.dumps(
+            {"argv": ["/bin/bash", "-c", HOLD_OUT], "end_with_client": ends}),
+            {"Accept": "text/event-stream"})
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.headers["content-type"] == "text/event-stream"
+        while answer.fp.readline() != b'data: {"text":"begun\\n"}\n':
+            pass
+        assert sleepers(sh) == before + 2
+        connection.close()
+        answer.close()
+        if ends:
+            harness.wait_for(lambda: sleepers(sh) == before, 10, "all that the program started is gone")
+        else:
+            assert sleepers(sh) == before + 2
+
+
 def test_exec_refuses_bad_bodies(sh_daemon):
     for body in ("", "{}", '{"argv": []}', '{"argv": "ls"}', '{"argv": [1]}', '{"argv": [""]}',
                  '{"argv": ["ls"], "user": "nobody"}', '{"argv": ["ls"], "cwd": 5}',
                  '{"argv": ["a\\u0000b"]}', '{"argv": ["ls"], "more": 1}'):
         answer = sh_daemon.post("/sandboxes/bad-exec/exec", body)
-        assert answer.status == 400 and answer.text, (body, answer)
+        assert answer.status == 400 and answer.text.startswith('Send {"argv": ["PROGRAM", ...], "cwd": '), (body, answer)
+    assert answer.text == (
+        'Send {"argv": ["PROGRAM", ...], "cwd": "/FOLDER", "user": "agent" or "root", "env": {"NAME": "VALUE"}, '
+        '"stdin": "TEXT", "timeout_ms": N, "end_with_client": BOOL}, all but argv optional')
     assert sh_daemon.get("/sandboxes/bad-exec").status == 404
 
 

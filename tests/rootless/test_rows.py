@@ -189,6 +189,20 @@ def test_cancel_ends_all_of_the_task_and_nothing_else(daemon, sh_sandbox):
     assert sh_sandbox.sh(f"kill -0 {beside}")["exitCode"] == 0
 
 
+def test_an_exec_whose_time_is_over_is_ended_with_all_it_started(sh_sandbox):
+    """Also where no group can be made: in a pid namespace of its own."""
+    beside = sh_sandbox.sh("setsid sleep 3021 >/dev/null 2>&1 & echo $!")["stdout"].strip()
+    result = sh_sandbox.sh("trap '' TERM; (trap '' TERM; setsid sleep 3022) & sleep 3023", timeout_ms=300)
+    assert result["exitCode"] == 124 and "300 ms were over" in result["stderr"], result
+
+    def left():
+        return sh_sandbox.sh("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")["stdout"]
+    harness.wait_for(lambda: "sleep 302" in left() and "3022" not in left() and "3023" not in left(), 10,
+                     "what runs beside it is left alone")
+    assert sh_sandbox.sh(f"kill -0 {beside}")["exitCode"] == 0
+    assert sh_sandbox.sh("cat", stdin="read\n", timeout_ms=20_000)["stdout"] == "read\n"
+
+
 def test_what_a_task_leaves_behind_outlives_it(sh_sandbox):
     assert sh_sandbox.clone().status == 200
     state = sh_sandbox.run_task("setsid sleep 3010 >/dev/null 2>&1 & echo done")

@@ -44,7 +44,7 @@ void fake_start(bool is_tcp)
     is_lost = false;
     assert(uv_loop_init(&loop) == 0 && ipc_pair(pair, NULL) == 0);
     supervisor = pair[0];
-    assert(api_open(&loop, pair[1], on_lost, NULL, &api, NULL) == 0);
+    assert(api_open(&loop, pair[1], 20, on_lost, NULL, &api, NULL) == 0);
     address.sun_family = AF_UNIX; /* an abstract name; its listener is told to be TCP's or not */
     int len = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1, "paddock-api-%d-%d",
                        getpid(), number++);
@@ -158,13 +158,18 @@ void fake_hang_up(void)
 
 int client_request(const char *method, const char *path, const char *body)
 {
+    return client_request_with(method, path, "", body);
+}
+
+int client_request_with(const char *method, const char *path, const char *more, const char *body)
+{
     cleanup_buf struct buf text = BUF_INIT(1 << 20);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert(fd >= 0 && connect(fd, (struct sockaddr *)&address, address_len) == 0);
     assert(buf_appendf(&text,
                        "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-                       "Content-Length: %zu\r\n\r\n%s",
-                       method, path, strlen(body), body) == 0);
+                       "%sContent-Length: %zu\r\n\r\n%s",
+                       method, path, more, strlen(body), body) == 0);
     assert(send(fd, text.data, text.len, MSG_NOSIGNAL) == (ssize_t)text.len);
     return fd;
 }

@@ -24,6 +24,8 @@ void fake_hang_up(void);
 
 /* The client's side. */
 int client_request(const char *method, const char *path, const char *body); /* a new connection */
+/* With more lines of the head, each with its end. */
+int client_request_with(const char *method, const char *path, const char *more, const char *body);
 const char *client_until(int fd, const char *until); /* what came until then, or until closed */
 /* Reads the whole answer, closes the connection, checks status and, unless NULL, body. */
 const char *client_answer(int fd, int status, const char *body);

@@ -154,6 +154,68 @@ static void test_exec_answers_at_the_end_of_the_program_not_of_its_pipes(void)
     fake_stop();
 }
 
+static int events_request(const char *json)
+{
+    return client_request_with("POST", "/sandboxes/a/exec",
+                               "Accept: text/html, Text/Event-Stream\r\n", json);
+}
+
+static void test_exec_tells_what_is_printed_as_it_comes(void)
+{
+    int pipes[2];
+    fake_start(false);
+    int fd = events_request("{\"argv\":[\"x\"]}");
+    fake_expect(IPC_EXEC);
+    fake_started(pipes);
+    const char *text = client_until(fd, ":\n\n"); /* it runs; and comments go on */
+    assert(strstr(text, "200 OK") && strstr(text, "text/event-stream"));
+    client_until(fd, ":\n\n");
+    assert(fd_write_all(pipes[0], "a\xc3", 2) == 0); /* half a character waits for the other */
+    client_until(fd, "event: stdout\ndata: {\"text\":\"a\"}\n\n");
+    assert(fd_write_all(pipes[0], "\xa9", 1) == 0);
+    client_until(fd, "event: stdout\ndata: {\"text\":\"\xc3\xa9\"}\n\n");
+    assert(fd_write_all(pipes[1], "no\n\xe2\x82", 5) == 0);
+    client_until(fd, "event: stderr\ndata: {\"text\":\"no\\n\"}\n\n");
+    fake_ended(TASK_END_DEADLINE, SIGTERM, "its time was over");
+    text = client_until(fd, NULL);
+    close(fd);
+    assert(strstr(text, "event: stderr\ndata: {\"text\":\"\xef\xbf\xbd\xef\xbf\xbd\"}\n\n"));
+    assert(strstr(text, "event: exit\ndata: {\"exitCode\":124,\"error\":\"its time was over\"}"));
+    close(pipes[0]);
+    close(pipes[1]);
+    fd = events_request("{\"argv\":[]}"); /* before anything runs it is an answer like any other */
+    client_answer(fd, 400, NULL);
+    fd = events_request("{\"argv\":[\"x\"]}");
+    fake_expect(IPC_EXEC);
+    fake_status(IPC_STATUS_UNAVAILABLE, "not now");
+    client_answer(fd, 503, "not now");
+    fake_stop();
+}
+
+static void test_a_client_that_goes_away_ends_the_program_only_if_it_said_so(void)
+{
+    static const char *const bodies[] = {"{\"argv\":[\"x\"]}",
+                                         "{\"argv\":[\"x\"],\"end_with_client\":true}"};
+    int pipes[2];
+    for (int ends = 0; ends < 2; ends++) {
+        fake_start(false);
+        int fd = events_request(bodies[ends]);
+        fake_expect(IPC_EXEC);
+        assert(IPC_BODY(&fake_message, msg_exec)->is_ended_apart == (uint32_t)ends);
+        fake_started(pipes);
+        client_until(fd, ":\n\n");
+        close(fd);
+        if (ends)
+            fake_expect(IPC_EXEC_END);
+        else
+            fake_expect_nothing();
+        fake_ended(TASK_END_CANCELLED, SIGTERM, "");
+        close(pipes[0]);
+        close(pipes[1]);
+        fake_stop();
+    }
+}
+
 static void write_much(int fd, size_t len, char filler)
 {
     static char chunk[16384];
@@ -618,6 +680,8 @@ int main(void)
     test_a_clone_that_a_signal_ended_is_502();
     test_a_clone_streams_its_progress_when_asked();
     test_exec_answers_at_the_end_of_the_program_not_of_its_pipes();
+    test_exec_tells_what_is_printed_as_it_comes();
+    test_a_client_that_goes_away_ends_the_program_only_if_it_said_so();
     test_exec_keeps_the_last_mebibyte();
     test_what_could_not_be_started_says_why();
     test_a_client_that_hangs_up_does_not_hold_up_the_program();

@@ -112,20 +112,48 @@ static void test_a_bad_clone_body_is_told_what_to_send(void)
     assert(clone_of("{\"url\":\"https://github.com/a/b\",\"ref\":\"a\\nb\"}", &err) == -EINVAL);
 }
 
+static struct request_exec exec_request;
+
 static int exec_of(const char *json, struct msg_exec *ret)
 {
-    static struct buf bytes = BUF_INIT(LIMIT_SPEC_BYTES);
     struct err err;
-    buf_clear(&bytes);
-    int r = request_exec(json, strlen(json), &bytes, ret, &err);
+    request_exec_free(&exec_request);
+    int r = request_exec(json, strlen(json), &exec_request, &err);
     if (r == 0)
-        assert(spec_decode(bytes.data, bytes.len, &spec, NULL) == 0);
+        assert(spec_decode(exec_request.spec.data, exec_request.spec.len, &spec, NULL) == 0);
+    *ret = exec_request.body;
     return r;
+}
+
+static void test_an_exec_has_a_time_an_input_and_variables(void)
+{
+    struct msg_exec exec;
+    assert(exec_of("{\"argv\":[\"ls\"]}", &exec) == 0);
+    assert(!exec.timeout_ms && !exec.has_stdin && !exec.is_ended_apart && spec.envc == 0);
+    assert(exec_of("{\"argv\":[\"ls\"],\"timeout_ms\":1,\"end_with_client\":true,"
+                   "\"stdin\":\"a\\u0000b\",\"env\":{\"A\":\"1\",\"B_2\":\"\"}}",
+                   &exec) == 0);
+    assert(exec.timeout_ms == 1 && exec.has_stdin && exec.is_ended_apart && spec.envc == 2);
+    assert(strcmp(spec.envp[0], "A=1") == 0 && strcmp(spec.envp[1], "B_2=") == 0);
+    assert(exec_request.input.len == 3 && memcmp(exec_request.input.data, "a\0b", 3) == 0);
+    assert(exec_of("{\"argv\":[\"ls\"],\"stdin\":\"\",\"end_with_client\":false}", &exec) == 0);
+    assert(exec.has_stdin && !exec_request.input.len && !exec.is_ended_apart);
+    static const char *const bad[] = {"\"timeout_ms\":0",      "\"timeout_ms\":604800001",
+                                      "\"timeout_ms\":\"1\"",  "\"timeout_ms\":1.5",
+                                      "\"stdin\":1",           "\"stdin\":null",
+                                      "\"end_with_client\":1", "\"env\":[]",
+                                      "\"env\":{\"\":\"x\"}",  "\"env\":{\"A=\":\"x\"}",
+                                      "\"env\":{\"A\":1}",     "\"env\":{\"A\":\"\\u0000\"}"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        char json[128];
+        snprintf(json, sizeof(json), "{\"argv\":[\"ls\"],%s}", bad[i]);
+        assert(exec_of(json, &exec) == -EINVAL);
+    }
 }
 
 static void test_exec_takes_what_is_documented_and_nothing_else(void)
 {
-    struct msg_exec exec = {.user = 9};
+    struct msg_exec exec;
     assert(exec_of("{\"argv\":[\"ls\",\"\"]}", &exec) == 0 && exec.user == EXEC_AS_AGENT);
     assert(exec.no_cwd && spec.argc == 2 && strcmp(spec.cwd, "/workspace") == 0);
     assert(exec_of("{\"argv\":[\"ls\"],\"cwd\":\"/\",\"user\":\"root\"}", &exec) == 0);
@@ -319,6 +347,7 @@ int main(void)
     test_a_clone_is_the_command_that_is_documented();
     test_a_bad_clone_body_is_told_what_to_send();
     test_exec_takes_what_is_documented_and_nothing_else();
+    test_an_exec_has_a_time_an_input_and_variables();
     test_an_exec_over_the_limit_is_too_big();
     test_prompts();
     test_queries();

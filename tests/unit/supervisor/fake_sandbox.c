@@ -190,6 +190,13 @@ int sandbox_group_create(struct sandbox_host *host, const char *instance, const 
     return 0;
 }
 
+void sandbox_groups_remove(struct sandbox_host *host, const char *instance, const char *prefix)
+{
+    (void)host;
+    (void)instance;
+    (void)prefix;
+}
+
 int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
                          struct err *err)
 {
