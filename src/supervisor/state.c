@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -14,6 +15,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -21,12 +23,14 @@
 #include "sandbox/inside.h"
 #include "supervisor/supervisor.h"
 #include "util/cleanup.h"
+#include "util/clock.h"
 #include "util/fd.h"
 #include "util/log.h"
 #include "json/json.h"
 
 #define STATE_SCHEMA 1
 #define STATE_META_BYTES 4096
+#define STATE_LOCK_MS 2000
 #define COMMON "common"
 #define COMMON_NEW "common.new"
 
@@ -57,20 +61,45 @@ static int state_make_folder(int state_fd, const char *name, int *ret_fd, struct
     return 0;
 }
 
+static void on_alarm(int number)
+{
+    (void)number;
+}
+
+/* A child of a supervisor that was killed just now may have the lock until it has ended, too: it is
+ * waited for. The alarm comes again, so that one in front of flock(2) does no harm. */
+static int state_wait_for_lock(int fd)
+{
+    const struct itimerval often = {{0, STATE_LOCK_MS * 100}, {0, STATE_LOCK_MS * 100}};
+    const struct itimerval never = {0};
+    const struct sigaction action = {.sa_handler = on_alarm};
+    struct sigaction before;
+    int64_t until = clock_monotonic_ms() + STATE_LOCK_MS;
+    int result;
+    sigaction(SIGALRM, &action, &before);
+    setitimer(ITIMER_REAL, &often, NULL);
+    do
+        result = flock(fd, LOCK_EX) < 0 ? -errno : 0;
+    while (result == -EINTR && clock_monotonic_ms() < until);
+    setitimer(ITIMER_REAL, &never, NULL);
+    sigaction(SIGALRM, &before, NULL);
+    return result;
+}
+
 static int state_lock(struct supervisor *supervisor, const char *path, struct err *err)
 {
     cleanup_fd int fd =
         openat(supervisor->state_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0)
         return err_errno(err, errno, "cannot open %s/lock", path);
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno == EWOULDBLOCK)
-            return err_set(err, EBUSY,
-                           "another paddockd works on %s: stop it first, or give this one a "
-                           "state_dir of its own",
-                           path);
-        return err_errno(err, errno, "cannot lock %s/lock", path);
-    }
+    int result = state_wait_for_lock(fd);
+    if (result == -EINTR)
+        return err_set(err, EBUSY,
+                       "another paddockd works on %s: stop it first, or give this one a "
+                       "state_dir of its own",
+                       path);
+    if (result < 0)
+        return err_errno(err, -result, "cannot lock %s/lock", path);
     supervisor->lock_fd = TAKE_FD(fd);
     return 0;
 }
