@@ -77,6 +77,10 @@ class Connection:
             action(self.h2)
             self.flush()
 
+    def send_raw(self, data):
+        with self.changed:
+            self.sock.sendall(data)
+
     def flush(self):
         data = self.h2.data_to_send()
         if data:

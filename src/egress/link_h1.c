@@ -202,6 +202,8 @@ static int parse_head(const char *data, size_t len, struct answer_head *ret)
         parse_status_line(data, (size_t)(line_end - data), &ret->is_10, &reason, &reason_len);
     if (ret->status < 0)
         return -EBADMSG;
+    if (reason_len >= sizeof(ret->reason)) /* nobody needs it, and a part of it may be a secret's */
+        reason_len = 0;
     snprintf(ret->reason, sizeof(ret->reason), "%.*s", (int)reason_len, reason);
     const char *fields = line_end + 2;
     return http1_fields_parse(fields, len - (size_t)(fields - data) - 2, ret->fields, &ret->count);

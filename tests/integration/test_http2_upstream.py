@@ -169,7 +169,7 @@ def test_rfc9113_8_7_a_refused_stream_is_sent_again(box, server):
 
 def go_away(stream, last):
     """By hand: python3-h2 says nothing more after its own."""
-    stream.connection.sock.sendall(hyperframe.frame.GoAwayFrame(0, last_stream_id=last).serialize())
+    stream.connection.send_raw(hyperframe.frame.GoAwayFrame(0, last_stream_id=last).serialize())
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -314,7 +314,7 @@ def test_rfc9113_5_2_large_windows_of_a_sandbox_are_bounded(box, server):
 
 def test_rfc9113_5_4_1_an_upstream_that_breaks_the_protocol_is_502(box, server):
     def route(stream):
-        stream.connection.sock.sendall(b"\x00\x00\x00\x00\x00\x00\x00\x00\x00")  # DATA on stream 0
+        stream.connection.send_raw(b"\x00\x00\x00\x00\x00\x00\x00\x00\x00")  # DATA on stream 0
     server.routes["/broken"] = route
     status, _, body = ask(box, head_of("/broken"))
     assert status == 502, body
@@ -324,8 +324,8 @@ def test_rfc9113_5_4_1_an_upstream_that_breaks_the_protocol_is_502(box, server):
 def test_rfc9113_8_4_a_push_that_was_not_asked_for_ends_its_connection(box, server):
     def route(stream):  # stream 2 is promised: GET https h2.test /
         promise = b"\0\0\0\2\x82\x87\x84\x01\x07h2.test"
-        stream.connection.sock.sendall(len(promise).to_bytes(3, "big") + b"\5\4" +
-                                       stream.number.to_bytes(4, "big") + promise)
+        stream.connection.send_raw(len(promise).to_bytes(3, "big") + b"\5\4" +
+                                   stream.number.to_bytes(4, "big") + promise)
     server.routes["/push"] = route
     assert ask(box, head_of("/push", "POST", "Content-Length: 0\r\n"))[0] == 502
     pushing = server.seen("/push")[-1].connection

@@ -428,6 +428,16 @@ def test_c4_an_answer_header_with_the_secret_is_dropped(box, server, secret):
     assert secret[1] not in str(headers)
 
 
+@pytest.mark.parametrize("before", [0, 100, 250])  # the whole of it, and what does not fit a reason
+def test_c4_nor_does_the_reason_phrase_hold_it(box, server, secret, before):
+    server.routes["/c4-reason"] = lambda _s, sock, r: sock.sendall(
+        b"HTTP/1.1 200 %s%s\r\ncontent-length: 0\r\n\r\n" % (b"x" * before, secret[1].encode())) or "keep"
+    with box.connect_tls("secret.test") as sock:
+        sock.sendall(get("/c4-reason", "secret.test"))
+        line = u.read_until(sock, b"\r\n\r\n").split(b"\r\n")[0]
+    assert line.startswith(b"HTTP/1.1 200 ") and secret[1][:4].encode() not in line, line
+
+
 def test_c4_bodies_are_not_rewritten_which_is_a_stated_limit(box, server, secret):
     def echo(_server, sock, request):
         body = request.get("authorization").encode()
