@@ -227,6 +227,16 @@ static bool says_close(const struct answer_head *head)
     return head->is_10;
 }
 
+/* It has no body, whatever it says (RFC 9110, section 8.6); what it says must make sense. */
+static bool is_bad_interim(const struct answer_head *head)
+{
+    enum egress_body kind;
+    uint64_t length;
+    struct err err;
+    return head->status < 200 &&
+           http1_answer_framing(head->fields, head->count, &kind, &length, &err) < 0;
+}
+
 /* RFC 9110, section 7.8: the protocol that was asked for, and no other. */
 static bool is_upgraded(const struct answer_head *head, const struct egress_exchange *exchange)
 {
@@ -308,6 +318,8 @@ static ssize_t take_head(struct link *link, struct egress_exchange *exchange, co
         protocol_error(link, "the upstream's answer has a malformed head");
     else if (is_coded_10(&head))
         protocol_error(link, "the upstream's answer is in chunks, which HTTP/1.0 has not");
+    else if (is_bad_interim(&head))
+        protocol_error(link, "the upstream's interim answer has a bad length or coding");
     else if (head.status == 101 && !is_upgraded(&head, exchange))
         protocol_error(link, "the upstream changes to a protocol that nobody asked for");
     else if (head.status < 200 && head.status != 101 && ++exchange->interims > INTERIM_MAX)

@@ -7,8 +7,9 @@ pytestmark = pytest.mark.portable
 
 BIG = "x" * (512 * 1024 + 1)
 REFUSED = [
-    ("POST", "/sandboxes/a/exec", "{}", 400, 'Send {"argv": ["PROGRAM", "ARGUMENT", ...], "cwd": '
-     '"/workspace", "user": "agent" or "root"}'),
+    ("POST", "/sandboxes/a/exec", "{}", 400, 'Send {"argv": ["PROGRAM", ...], "cwd": '
+     '"/FOLDER", "user": "agent" or "root", "env": {"NAME": "VALUE"}, "stdin": "TEXT", "timeout_ms": N, '
+     '"end_with_client": BOOL}, all but argv optional'),
     ("POST", "/sandboxes/a/exec", BIG, 413, "Send a body smaller than 512 KiB"),
     ("POST", "/images", "{}", 400, 'Send {"name": "IMAGE"}'),
     ("POST", "/tokens", '{"expiresIn": 0}', 400,

