@@ -299,9 +299,9 @@ def flood(client, frame, count):
 def test_rfc9113_10_5_floods_end_the_connection_and_nothing_else(box, server2, kind):
     def frame(number):
         if kind == "ping":
-            return b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + b"x" * 8
+            return (b"\x00\x00\x08\x06\x00\x00\x00\x00\x00" + b"x" * 8) * 1000
         if kind == "settings":
-            return b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00"
+            return b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x00\x01\x00\x00" * 1000
         if kind == "continuation":
             if number == 0:
                 return b"\x00\x00\x00\x01\x01\x00\x00\x00\x01"
@@ -314,7 +314,7 @@ def test_rfc9113_10_5_floods_end_the_connection_and_nothing_else(box, server2, k
                 b"\x00\x00\x04\x03\x00" + stream + b"\x00\x00\x00\x08")
     with Client(box, "two.test") as client, Client(box, "two.test") as other:
         client.sock.settimeout(harness.patient(5))
-        count = {"ping": 200000, "settings": 200000, "reset": 20000, "continuation": 1000,
+        count = {"ping": 2000, "settings": 2000, "reset": 20000, "continuation": 1000,
                  "refused": 200000}[kind]
         assert flood(client, frame, count)
         assert other.ask("/other")["status"] == 200

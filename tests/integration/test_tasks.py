@@ -182,7 +182,7 @@ def test_exec_tells_events_and_ends_with_its_client_if_asked(sh):
         assert answer.status == 200 and answer.headers["content-type"] == "text/event-stream"
         while answer.fp.readline() != b'data: {"text":"begun\\n"}\n':
             pass
-        assert sleepers(sh) == before + 2
+        harness.wait_for(lambda: sleepers(sh) == before + 2, 10, "both of its children")
         connection.close()
         answer.close()
         if ends:
