@@ -20,6 +20,7 @@
     "of "                                                                                          \
     "which may be left out; the seconds are 1 to 315360000"
 #define REQUEST_EGRESS "The query may have limit=LINES, up to 1000, and follow=1"
+#define REQUEST_TASK "The query may have deadline_ms=MILLISECONDS, 1 to 604800000"
 #define REQUEST_LOG "The query may have from=OFFSET, follow=1 and stream=stdout or stream=stderr"
 #define REQUEST_DIFF "The query may have against=index, head or a revision, renames=1 and binary=1"
 #define REQUEST_QUERY_BYTES 512
@@ -234,6 +235,23 @@ static bool request_offset(const char *value, int64_t *ret)
         return false;
     *ret = strtoll(value, NULL, 10);
     return true;
+}
+
+int request_task(const char *query, size_t len, int64_t *ret_deadline_ms, struct err *err)
+{
+    cleanup_buf struct buf name = BUF_INIT(REQUEST_QUERY_BYTES);
+    cleanup_buf struct buf value = BUF_INIT(REQUEST_QUERY_BYTES);
+    int64_t deadline_ms = 0;
+    int r;
+    while ((r = http_query_next(&query, &len, &name, &value)) == 1)
+        if (strcmp(buf_text(&name), "deadline_ms") != 0 ||
+            !request_offset(buf_text(&value), &deadline_ms) || deadline_ms < 1 ||
+            deadline_ms > LIMIT_EXEC_TIMEOUT_MS)
+            return request_refuse(err, REQUEST_TASK);
+    if (r < 0)
+        return request_refuse(err, REQUEST_TASK);
+    *ret_deadline_ms = deadline_ms;
+    return 0;
 }
 
 static bool request_log_parameter(const char *name, const char *value, struct request_log *ret)

@@ -61,6 +61,9 @@ int request_only(const char *query, size_t len, const char *name, const char *va
 /* A prompt: not blank, UTF-8, no NUL. */
 int request_prompt(const char *data, size_t len, struct err *err);
 
+/* The query of a task's start; 0: it names no deadline. */
+int request_task(const char *query, size_t len, int64_t *ret_deadline_ms, struct err *err);
+
 struct request_log {
     int64_t from;
     bool follow;

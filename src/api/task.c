@@ -18,9 +18,10 @@ static void task_on_started(struct api_call *call, struct ipc_message *message)
 void api_task_start(struct api_call *call)
 {
     const struct buf *prompt = http_exchange_body(call->exchange);
-    struct msg_sandbox_name body = {0};
+    struct msg_task_start body = {0};
     struct err err;
-    if (request_prompt(buf_text(prompt), prompt->len, &err) < 0) {
+    if (request_task(call->matched.query, call->matched.query_len, &body.deadline_ms, &err) < 0 ||
+        request_prompt(buf_text(prompt), prompt->len, &err) < 0) {
         call_text(call, 400, err.message);
         return;
     }

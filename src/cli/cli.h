@@ -17,6 +17,7 @@
 #include "cli/verbs.h"
 #include "util/buf.h"
 #include "util/err.h"
+#include "json/json.h"
 
 #define CLI_REPEATED_MAX 128
 
@@ -60,6 +61,7 @@ struct cli_request {
     const char *method;
     const char *path;         /* with its query; only names that were checked go in */
     const char *content_type; /* NULL: no body */
+    const char *accept;       /* NULL: anything */
     const char *body;
     size_t body_len;
     bool is_cleaning; /* Ctrl-C does not end it */
@@ -141,10 +143,34 @@ enum cli_color {
 };
 const char *cli_color(FILE *out, enum cli_color color);
 
-/* cmd_exec.c. The body of POST /sandboxes/NAME/exec: `count` arguments, in the folder cwd (NULL:
- * the daemon's choice). Returns 0, or a negative errno when it does not fit `ret`. */
-int cli_exec_body(const char *const *argv, size_t count, const char *cwd, bool is_root,
-                  struct buf *ret);
+/* sse.c: a stream of events. Pieces go to cli_sse_feed with the struct as ctx; on_data is called
+ * with each one's data, and its name, "" for none. */
+struct cli_sse {
+    struct buf line; /* that is not whole yet; the owner sets its limit, and frees it */
+    char event[16];
+    void (*on_data)(void *ctx, const char *event, const char *data, size_t len);
+    void *ctx;
+};
+void cli_sse_feed(void *ctx, const char *data, size_t len);
+
+/* cmd_set.c. An option that may be repeated, of NAME=VALUE (with may_remove also NAME-). */
+enum cli_exit cli_check_list(const struct cli *cli, enum cli_option_id id, bool may_remove,
+                             struct err *err);
+/* Writes it as a member of the object that is open. */
+void cli_write_list(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
+                    const char *key);
+/* cmd_exec.c. The body of POST /sandboxes/NAME/exec. Returns 0, or a negative errno when it does
+ * not fit `ret`. */
+struct cli_exec {
+    const char *const *argv;
+    size_t count;
+    const char *cwd; /* NULL: the daemon's choice */
+    bool is_root;
+    const struct cli *env_of; /* whose --env are its variables; NULL: none */
+    int64_t timeout_ms;       /* 0: none */
+    bool ends_with_client;
+};
+int cli_exec_body(const struct cli_exec *exec, struct buf *ret);
 
 /* events.c: the agent's event lines in readable form. Pure: bytes in, text appended to `out`. */
 struct cli_events {
@@ -180,8 +206,9 @@ enum cli_exit cli_targets(const struct cli *cli, struct cli_targets *ret, struct
  * success. The messages are put together. */
 enum cli_exit cli_each(const struct cli *cli, const struct cli_targets *names, const char *method,
                        const char *before, const char *after, struct err *err);
-/* "30m" in seconds; 0: it is no time of up to ten years. */
-long cli_read_seconds(const char *text);
+/* Milliseconds of an option like "30m"; 0: it is not given; -1: it is no time of up to ten years.
+ */
+int64_t cli_read_ms(const struct cli *cli, enum cli_option_id id, struct err *err);
 
 /* cmd_status.c: "12 requests to claude-sonnet-5: ..." of a task's JSON, with a newline; nothing
  * when it made none. */

@@ -68,22 +68,15 @@ static void print_line(const struct json *line)
 
 /* ----------------------------------------------------------------------------------- follow */
 
-struct egress_follow {
-    struct buf line; /* of the events, not whole yet */
-    bool is_json;
-};
-
-static void on_event_line(const struct egress_follow *follow, const char *text, size_t len)
+static void on_data(void *ctx, const char *event, const char *text, size_t len)
 {
-    static const char data[] = "data: ";
-    size_t skip = strlen(data);
+    const bool *is_json = ctx;
     cleanup_json struct json *json = NULL;
-    if (len <= skip || memcmp(text, data, skip) != 0)
+    (void)event;
+    if (json_parse(text, len, JSON_STRICT, &json, NULL) < 0)
         return;
-    if (json_parse(text + skip, len - skip, JSON_STRICT, &json, NULL) < 0)
-        return;
-    if (follow->is_json) {
-        cli_write_json(stdout, text + skip, len - skip);
+    if (*is_json) {
+        cli_write_json(stdout, text, len);
         putchar('\n');
     } else if (json_get(json, "lost")) {
         printf("%lld requests are not shown: they came faster than they could be\n",
@@ -93,37 +86,20 @@ static void on_event_line(const struct egress_follow *follow, const char *text, 
     }
 }
 
-static void on_events(void *ctx, const char *data, size_t len)
-{
-    struct egress_follow *follow = ctx;
-    while (len) {
-        const char *newline = memchr(data, '\n', len);
-        size_t part = newline ? (size_t)(newline - data) : len;
-        if (buf_append(&follow->line, data, part) < 0)
-            buf_clear(&follow->line); /* longer than any of ours */
-        if (newline) {
-            on_event_line(follow, buf_text(&follow->line), follow->line.len);
-            buf_clear(&follow->line);
-        }
-        data += part + (newline != NULL);
-        len -= part + (newline != NULL);
-    }
-    fflush(stdout);
-}
-
 static enum cli_exit follow_lines(const struct cli *cli, const char *path, struct err *err)
 {
-    struct egress_follow follow = {.line = BUF_INIT(2 * LIMIT_AUDIT_LINE_BYTES),
-                                   .is_json = cli->values[OPTION_JSON] != NULL};
+    bool is_json = cli->values[OPTION_JSON] != NULL;
+    struct cli_sse sse = {
+        .line = BUF_INIT(2 * LIMIT_AUDIT_LINE_BYTES), .on_data = on_data, .ctx = &is_json};
     cleanup_reply struct cli_reply reply = {0};
     struct cli_request request = {
-        .method = "GET", .path = path, .stream = on_events, .ctx = &follow};
+        .method = "GET", .path = path, .stream = cli_sse_feed, .ctx = &sse};
     cli_catch_interrupt();
-    if (!follow.is_json)
+    if (!is_json)
         print_heading();
     fflush(stdout);
     enum cli_exit status = cli_ask(cli, &request, &reply, err);
-    buf_free(&follow.line);
+    buf_free(&sse.line);
     return cli_is_interrupted() ? CLI_INTERRUPTED : status;
 }
 

@@ -58,8 +58,8 @@ static enum cli_exit find_sandboxes(const struct cli *cli, struct prune *ret, st
 {
     cleanup_json struct json *json = NULL;
     cleanup_buf struct buf path = BUF_INIT(PATH_BYTES);
-    const char *older = cli->values[OPTION_OLDER];
-    int64_t until = clock_unix_ms() - (older ? cli_read_seconds(older) * (int64_t)1000 : 0);
+    int64_t older_ms = cli_read_ms(cli, OPTION_OLDER, err);
+    int64_t until = clock_unix_ms() - older_ms;
     if (buf_append_string(&path, "/sandboxes") < 0 || cli_append_filters(cli, &path) < 0)
         return cli_fail(err, CLI_USAGE, "the labels are too long");
     enum cli_exit status = ask_list(cli, buf_text(&path), &json, err);
@@ -67,7 +67,7 @@ static enum cli_exit find_sandboxes(const struct cli *cli, struct prune *ret, st
         const struct json *one = json_at(json, i);
         const char *state = json_text(json_get(one, "state"));
         int64_t stopped = json_integer(json_get(one, "stopped")); /* 0: nobody knows since when */
-        if (state && strcmp(state, "stopped") == 0 && (!older || (stopped && stopped <= until)))
+        if (state && strcmp(state, "stopped") == 0 && (!older_ms || (stopped && stopped <= until)))
             status = add_name(&ret->sandboxes, one, err);
     }
     return status;
@@ -178,12 +178,10 @@ static enum cli_exit find_all(const struct cli *cli, struct prune *ret, struct e
 enum cli_exit cmd_prune(struct cli *cli, struct err *err)
 {
     __attribute__((cleanup(prune_free))) struct prune prune = {0};
-    const char *older = cli->values[OPTION_OLDER];
     bool is_dry = cli->values[OPTION_DRY_RUN];
     bool must_ask = !is_dry && !cli->values[OPTION_YES];
-    if (older && !cli_read_seconds(older))
-        return cli_fail(err, CLI_USAGE,
-                        "\"%.80s\" is no time: use a number and s, m, h or d, as in 12h", older);
+    if (cli_read_ms(cli, OPTION_OLDER, err) < 0)
+        return CLI_USAGE;
     if (must_ask && !isatty(STDIN_FILENO))
         return cli_fail(
             err, CLI_USAGE,

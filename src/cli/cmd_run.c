@@ -1,4 +1,5 @@
 /* paddock run: starts a task, follows it, tells by its exit status how it ended. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -27,8 +28,13 @@ static enum cli_exit read_prompt(const struct cli *cli, struct buf *ret, struct 
 
 static enum cli_exit start(const struct cli *cli, const struct buf *prompt, struct err *err)
 {
-    char path[128];
-    snprintf(path, sizeof(path), "/sandboxes/%s/task", cli->args[0]);
+    char path[192], query[64] = "";
+    int64_t deadline_ms = cli_read_ms(cli, OPTION_TIMEOUT, err);
+    if (deadline_ms < 0)
+        return CLI_USAGE;
+    if (deadline_ms)
+        snprintf(query, sizeof(query), "?deadline_ms=%" PRId64, deadline_ms);
+    snprintf(path, sizeof(path), "/sandboxes/%s/task%s", cli->args[0], query);
     cleanup_reply struct cli_reply reply = {0};
     struct cli_request request = {.method = "POST",
                                   .path = path,

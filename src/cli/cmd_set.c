@@ -29,9 +29,8 @@ static enum cli_exit check_limit(const struct cli *cli, enum cli_option_id id, s
                     id == OPTION_CPUS ? "a number of cpus, as 1.5" : "a whole number", text);
 }
 
-/* NAME=VALUE; of `set` also NAME-, which removes it. */
-static enum cli_exit check_list(const struct cli *cli, enum cli_option_id id, bool may_remove,
-                                struct err *err)
+enum cli_exit cli_check_list(const struct cli *cli, enum cli_option_id id, bool may_remove,
+                             struct err *err)
 {
     const char *text;
     for (size_t at = 0; (text = cli_next_value(cli, id, &at));) {
@@ -57,9 +56,9 @@ static enum cli_exit check_options(const struct cli *cli, bool may_remove, struc
     if (status == CLI_OK)
         status = check_limit(cli, OPTION_BUDGET_REQUESTS, err);
     if (status == CLI_OK)
-        status = check_list(cli, OPTION_ENV, may_remove, err);
+        status = cli_check_list(cli, OPTION_ENV, may_remove, err);
     if (status == CLI_OK)
-        status = check_list(cli, OPTION_LABEL, may_remove, err);
+        status = cli_check_list(cli, OPTION_LABEL, may_remove, err);
     return status;
 }
 
@@ -112,8 +111,8 @@ static bool comes_again(const struct cli *cli, enum cli_option_id id, size_t at,
     return false;
 }
 
-static void write_list(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
-                       const char *key)
+void cli_write_list(struct json_writer *writer, const struct cli *cli, enum cli_option_id id,
+                    const char *key)
 {
     const char *text;
     json_write_key(writer, key);
@@ -153,8 +152,8 @@ static enum cli_exit make_body(const struct cli *cli, bool is_patch, struct buf 
         write_limit(writer, cli, OPTION_BUDGET_REQUESTS, "requests", is_patch);
         json_write_object_end(writer);
     }
-    write_list(writer, cli, OPTION_ENV, "env");
-    write_list(writer, cli, OPTION_LABEL, "labels");
+    cli_write_list(writer, cli, OPTION_ENV, "env");
+    cli_write_list(writer, cli, OPTION_LABEL, "labels");
     json_write_object_end(writer);
     return json_writer_end(writer) == 0
                ? CLI_OK

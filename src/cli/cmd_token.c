@@ -1,4 +1,5 @@
 /* paddock token create, ls, rm. */
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,15 +10,14 @@
 static enum cli_exit make_body(const struct cli *cli, char *ret, size_t size, struct err *err)
 {
     const char *prefix = cli->values[OPTION_PREFIX];
-    const char *expires = cli->values[OPTION_EXPIRES];
+    int64_t expires_ms = cli_read_ms(cli, OPTION_EXPIRES, err);
     char more[64] = "";
     if (prefix && !name_prefix_is_valid(prefix, strlen(prefix)))
         return cli_fail(err, CLI_USAGE, "no name of a sandbox begins with \"%.80s\"", prefix);
-    if (expires && !cli_read_seconds(expires))
-        return cli_fail(err, CLI_USAGE,
-                        "\"%.80s\" is no time: use a number and s, m, h or d, as in 12h", expires);
-    if (expires)
-        snprintf(more, sizeof(more), ",\"expiresIn\":%ld", cli_read_seconds(expires));
+    if (expires_ms < 0)
+        return CLI_USAGE;
+    if (expires_ms)
+        snprintf(more, sizeof(more), ",\"expiresIn\":%" PRId64, expires_ms / 1000);
     snprintf(ret, size, "{\"readOnly\":%s%s%s%s%s}",
              cli->values[OPTION_READ_ONLY] ? "true" : "false", more, prefix ? ",\"prefix\":\"" : "",
              prefix ? prefix : "", prefix ? "\"" : "");

@@ -94,7 +94,8 @@ static int write_exec(const char *gateway, struct buf *ret)
                                 /* a gateway that sends nothing */
                                 "GIT_HTTP_LOW_SPEED_LIMIT=1", "GIT_HTTP_LOW_SPEED_TIME=20", "git",
                                 "-c", "http.followRedirects=false", "ls-remote", url};
-    return cli_exec_body(argv, ARRAY_LEN(argv), "/tmp", false, ret);
+    const struct cli_exec exec = {.argv = argv, .count = ARRAY_LEN(argv), .cwd = "/tmp"};
+    return cli_exec_body(&exec, ret);
 }
 
 static bool make_sandbox(const struct cli *cli, const char *path, struct err *err)

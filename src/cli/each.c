@@ -7,7 +7,7 @@
 #include "util/limits.h"
 #include "util/name.h"
 
-long cli_read_seconds(const char *text)
+static long read_seconds(const char *text)
 {
     static const struct {
         const char *unit;
@@ -21,6 +21,17 @@ long cli_read_seconds(const char *text)
         if (strcmp(text + digits, units[i].unit) == 0)
             return number > LIMIT_TOKEN_SECONDS / units[i].seconds ? 0 : number * units[i].seconds;
     return 0;
+}
+
+int64_t cli_read_ms(const struct cli *cli, enum cli_option_id id, struct err *err)
+{
+    const char *text = cli->values[id];
+    long seconds = text ? read_seconds(text) : 0;
+    if (!text || seconds)
+        return seconds * INT64_C(1000);
+    cli_fail(err, CLI_USAGE, "\"%.80s\" is no time: use a number and s, m, h or d, as in 12h",
+             text);
+    return -1;
 }
 
 void cli_targets_free(struct cli_targets *names)

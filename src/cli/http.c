@@ -159,6 +159,8 @@ static struct curl_slist *make_headers(const struct cli_request *request, struct
     snprintf(line, sizeof(line), "Content-Type: %s",
              request->content_type ? request->content_type : "");
     headers = curl_slist_append(headers, line); /* without a value curl sends none */
+    snprintf(line, sizeof(line), "Accept: %s", request->accept ? request->accept : "*/*");
+    headers = curl_slist_append(headers, line);
     if (request->is_only_new)
         headers = curl_slist_append(headers, "If-None-Match: *");
     const char *token = getenv("PADDOCK_TOKEN");

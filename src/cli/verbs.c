@@ -64,6 +64,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
     [OPTION_LIMIT] = {"limit", .letter = 'n', .value = "LINES",
                       .help = "so many of the last, up to 1000 (default 100)"},
     [OPTION_OLDER] = {"older", .value = "TIME", .help = "stopped for so long: 90s, 30m, 12h or 7d"},
+    [OPTION_TIMEOUT] = {"timeout", .value = "TIME",
+                        .help = "it is ended after so long: 90s, 30m, 12h or 7d"},
     [OPTION_HEADER] = {"header", .value = "NAME",
                        .help = "a header of the request (may be repeated)", .is_repeated = true},
     [OPTION_CLONED] = {"cloned", .value = "OWNER/REPOSITORY",
@@ -113,7 +115,7 @@ const struct cli_verb cli_verbs[] = {
                 "the task goes on. The exit status tells how the task ended.",
      .min_args = 2,
      .max_args = CLI_ARGS_ANY,
-     .options = HAS(DETACH),
+     .options = HAS(DETACH) | HAS(TIMEOUT),
      .kind = CLI_KIND_SANDBOX,
      RUN(cmd_run)},
     {.name = "status",
@@ -167,13 +169,15 @@ const struct cli_verb cli_verbs[] = {
     {.name = "exec",
      .arguments = "NAME [--] PROGRAM [ARGUMENT...]",
      .summary = "run a program in a sandbox",
-     .details = "Its output is printed when it ends (the last 1 MiB of each stream). The exit\n"
-                "status is the program's own, or 125 when it could not be run. A sandbox of\n"
-                "this name is made when there is none; the clone is in /workspace/repo.",
+     .details = "Its output is printed as it comes; with --json when it ends (the last 1 MiB of\n"
+                "each stream). Ctrl-C ends it, with all that it started. The exit status is the\n"
+                "program's own, 124 when its time was over, or 125 when it could not be run. A\n"
+                "sandbox of this name is made when there is none; the clone is in\n"
+                "/workspace/repo.",
      .min_args = 2,
      .max_args = CLI_ARGS_ANY,
      .literal_after = 2,
-     .options = HAS(ROOT) | HAS(CWD),
+     .options = HAS(ROOT) | HAS(CWD) | HAS(ENV) | HAS(TIMEOUT),
      .kind = CLI_KIND_SANDBOX,
      RUN(cmd_exec)},
     {.name = "ls",

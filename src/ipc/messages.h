@@ -132,6 +132,10 @@ struct msg_run_ended {
     char text[MSG_TEXT]; /* why it failed, where the program itself could not say */
 };
 
+struct msg_task_start {
+    char name[MSG_NAME];
+    int64_t deadline_ms; /* from its start on; 0: the daemon's */
+};
 struct msg_task_state {
     char name[MSG_NAME];
     int32_t state; /* enum task_state; TASK_ENDED is judged by api from the files */

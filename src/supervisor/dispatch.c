@@ -234,14 +234,15 @@ static bool dispatch_exec_end(struct supervisor *supervisor, struct reply reply,
 static bool dispatch_task_start(struct supervisor *supervisor, struct reply reply,
                                 struct ipc_message *message)
 {
-    const char *name = dispatch_name(IPC_BODY(message, msg_sandbox_name)->name);
+    const struct msg_task_start *body = IPC_BODY(message, msg_task_start);
+    const char *name = dispatch_name(body->name);
     int prompt = dispatch_take_sealed(message);
-    if (!name || prompt < 0) {
+    if (!name || prompt < 0 || body->deadline_ms < 0 || body->deadline_ms > LIMIT_EXEC_TIMEOUT_MS) {
         if (prompt >= 0)
             close(prompt);
         return false;
     }
-    struct op op = {.kind = OP_TASK, .reply = reply, .fd = prompt};
+    struct op op = {.kind = OP_TASK, .reply = reply, .fd = prompt, .timeout_ms = body->deadline_ms};
     table_submit(supervisor, name, &op);
     return true;
 }

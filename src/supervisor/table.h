@@ -34,7 +34,7 @@ struct op {
     bool has_stdin;                              /* exec: it reads what the client sends */
     bool is_ended_apart;                         /* exec: EXEC_END may come for it */
     bool is_unwanted;                            /* exec: it came before it was started */
-    int64_t timeout_ms;                          /* exec; 0: none */
+    int64_t timeout_ms;                          /* exec and task; 0: none */
     char repository[LIMIT_REPOSITORY_BYTES + 1]; /* clone: which, or "" */
     bool is_only_stopped;                        /* remove: not what is not stopped */
     struct settings_put *put;                    /* set: what; owned */

@@ -83,7 +83,7 @@ static int tasks_clear_files(struct sandbox *sandbox, struct err *err)
     return 0;
 }
 
-static int tasks_send(struct sandbox *sandbox, int spec, int prompt, struct err *err)
+static int tasks_send(struct sandbox *sandbox, int spec, const struct op *op, struct err *err)
 {
     struct sandbox_group group = {-1, -1, -1};
     /* That of the last task, when something of it lives on, is in the way; it is used again. */
@@ -92,8 +92,10 @@ static int tasks_send(struct sandbox *sandbox, int spec, int prompt, struct err 
         sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, "task", &group, err);
     if (result < 0)
         return result;
-    struct msg_init_task body = {.memory_limit = table_memory_bytes(sandbox)};
-    int fds[5] = {spec, prompt, group.procs_fd, group.kill_fd, group.oom_fd};
+    struct msg_init_task body = {
+        .deadline_ms = op->timeout_ms ? op->timeout_ms : sandbox->supervisor->config->deadline_ms,
+        .memory_limit = table_memory_bytes(sandbox)};
+    int fds[5] = {spec, op->fd, group.procs_fd, group.kill_fd, group.oom_fd};
     size_t count = 2;
     while (count < ARRAY_LEN(fds) && fds[count] >= 0)
         count++;
@@ -142,7 +144,7 @@ void tasks_start(struct sandbox *sandbox, const struct op *op)
         sandbox->task_number = sandbox->next_number++;
         sandbox->task_reply = op->reply;
         egress_tell_task(supervisor, sandbox);
-        result = tasks_send(sandbox, spec, op->fd, &err);
+        result = tasks_send(sandbox, spec, op, &err);
     }
     if (result == 0) {
         sandbox->task_late =

@@ -79,6 +79,9 @@ static void read_one(int which, const char *data, size_t len)
         assert(image.name[0] && image.rebuild <= 1);
     if (which == 3 && request_log(data, len, &log, &err) == 0)
         assert(log.from >= 0);
+    int64_t deadline_ms;
+    if (which == 3 && request_task(data, len, &deadline_ms, &err) == 0)
+        assert(deadline_ms >= 0 && deadline_ms <= LIMIT_EXEC_TIMEOUT_MS);
     if (which == 4 && request_diff(data, len, &diff, &err) == 0)
         assert(diff.revision[0] != '-');
     if (which == 7) {

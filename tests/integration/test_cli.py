@@ -105,19 +105,55 @@ def test_interrupt_leaves_the_task_running(daemon):
     assert ("DELETE", TASK) not in [asked[:2] for asked in daemon.asked]
 
 
-def test_exec_prints_and_exits_as_the_program(daemon):
+def events(*pairs):
+    return [":\n\n", *(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in pairs)]
+
+
+def test_exec_prints_as_it_comes_and_exits_as_the_program(daemon):
     path = "/sandboxes/a/exec"
-    daemon.on("POST", path, (200, {"exitCode": 7, "stdout": "out\n", "stderr": "err"}))
-    result = daemon.run("exec", "a", "--root", "--cwd", "/tmp", "--", "ls", "-la")
-    assert (result.returncode, result.stdout, result.stderr) == (7, b"out\n", b"err")
-    assert json.loads(daemon.asked[0][2]) == {"argv": ["ls", "-la"], "cwd": "/tmp", "user": "root"}
-    result = daemon.run("exec", "a", "--json", "ls")
-    assert result.returncode == 7 and json.loads(result.stdout)["stdout"] == "out\n"
-    assert json.loads(daemon.asked[1][2])["user"] == "agent"
+    held = threading.Event()
+    said = events(("stdout", {"text": "o\0ut\n"}), ("stderr", {"text": "err"}), ("exit", {"exitCode": 7}))
+    daemon.on("POST", path, (200, [*said[:2], held, *said[2:]]))
+    process = subprocess.Popen([harness.BIN / "paddock", "exec", "a", "--root", "--cwd", "/tmp", "--env", "A=1=2",
+                                "--timeout", "2m", "--", "ls", "-la"], env={"PADDOCK_URL": daemon.url},
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout.readline() == b"o\0ut\n"  # before the rest is sent
+    held.set()
+    assert process.communicate(timeout=harness.patient(20)) == (b"", b"err") and process.returncode == 7
+    assert json.loads(daemon.asked[0][2]) == {"argv": ["ls", "-la"], "cwd": "/tmp", "user": "root", "env": {"A": "1=2"},
+                                              "timeout_ms": 120000, "end_with_client": True}
+    assert daemon.asked[0][3]["Accept"] == "text/event-stream"
+    daemon.on("POST", path, (200, events(("exit", {"exitCode": 124, "error": "its time was over"}))))
+    result = daemon.run("exec", "a", "ls")
+    assert (result.returncode, result.stdout, result.stderr) == (124, b"", b"its time was over\n")
+    daemon.on("POST", path, (200, [*said[:2], None]))
+    result = daemon.run("exec", "a", "ls")
+    assert result.returncode == 125 and result.stdout == b"o\0ut\n" and result.stderr
+    daemon.on("POST", path, (200, said[:2]))
+    result = daemon.run("exec", "a", "ls")
+    assert result.returncode == 125 and b"what became of the program is not known" in result.stderr
     daemon.on("POST", path, (400, "argv[0] is not there\n"))
     result = daemon.run("exec", "a", "ls")
     assert result.returncode == 125 and b"argv[0] is not there" in result.stderr
     assert paddock("exec", "a", "ls", url=f"unix:{daemon.socket}-no").returncode == 125
+
+
+def test_exec_tells_all_of_it_as_json(daemon):
+    path = "/sandboxes/a/exec"
+    daemon.on("POST", path, (200, {"exitCode": 7, "stdout": "out\n", "stderr": "err"}))
+    result = daemon.run("exec", "a", "--json", "ls")
+    assert result.returncode == 7 and json.loads(result.stdout)["stdout"] == "out\n"
+    assert json.loads(daemon.asked[0][2]) == {"argv": ["ls"], "user": "agent"}
+    for wrong in (("--timeout", "5"), ("--timeout", "0s"), ("--env", "A"), ("--env", "=1")):
+        result = daemon.run("exec", "a", *wrong, "ls")
+        assert result.returncode == 125 and wrong[1].encode() in result.stderr, result
+    assert len(daemon.asked) == 1
+
+
+def test_run_has_a_deadline(daemon):
+    daemon.on("POST", TASK + "?deadline_ms=5400000", (202, {"state": "running"}))
+    assert daemon.run("run", "a", "-d", "--timeout", "90m", "do it").returncode == 0
+    assert daemon.run("run", "a", "-d", "--timeout", "90", "do it").returncode == 2
 
 
 def test_clone(daemon):

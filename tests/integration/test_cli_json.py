@@ -126,9 +126,9 @@ def test_json(daemon, verb, tmp_path):
     assert error["exitStatus"] == result.returncode == (125 if verb == "exec" else 4)
 
 
-@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"doctor", "log"}))
+@pytest.mark.parametrize("verb", sorted(set(VERBS) - {"doctor", "exec", "log"}))
 def test_plain_output_has_no_escape_and_80_columns(daemon, verb, tmp_path):
-    """Piped. A log is told byte for byte."""
+    """Piped. A log and what a program prints are told byte for byte."""
     arguments, script, _wanted = VERBS[verb]
     for method, path, status, answer in script:
         daemon.on(method, path, (status, answer))

@@ -130,6 +130,27 @@ def test_cancel_of_a_task_that_ended_leaves_its_outcome(sh):
     assert sh.task()["state"] == "succeeded"
 
 
+def test_a_task_is_ended_at_its_deadline(make_daemon):
+    """By its start's, else by the configuration's; with all that it started."""
+    daemon = make_daemon(default_agent="sh", limits={"deadline_ms": 400})
+    box = daemon.sandbox("deadline")
+    assert box.clone().status == 200
+    for query, ends in (("", True), ("?deadline_ms=60000", False), ("?deadline_ms=300", True)):
+        assert daemon.post(f"{box.path}/task{query}", "sleep 600 & trap 'exit 9' TERM; echo up; "
+                           f"{'wait' if ends else 'sleep 1; exit 0'}").status == 202
+        state = box.finish(30)
+        if ends:
+            assert (state["state"], state["end"], state["error"]) == ("failed", "deadline", "the task's deadline passed")
+            harness.wait_for(lambda: sleepers(box) == 0, 10, "nothing of it is left")
+        else:
+            assert state["state"] == "succeeded", state
+            box.sh("kill $(cat /proc/[0-9]*/stat | awk '$2 == \"(sleep)\" { print $1 }')", user="root")
+    for query in ("?deadline_ms=0", "?deadline_ms=604800001", "?deadline_ms=1&x=1", "?deadline_ms=1s"):
+        answer = daemon.post(f"{box.path}/task{query}", "true")
+        assert (answer.status, answer.text) == (400, "The query may have deadline_ms=MILLISECONDS, 1 to 604800000")
+    daemon.close()
+
+
 def test_exec_answers_when_the_main_process_ends(sh):
     began = time.monotonic()
     result = sh.exec("/bin/sh", "-c", "sleep 60 & echo hi")

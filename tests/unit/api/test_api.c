@@ -50,7 +50,7 @@ static void test_a_prompt_of_128_kib_is_too_large_and_one_byte_less_arrives(void
     prompt[LIMIT_PROMPT_BYTES] = '\0';
     int fd = client_request("POST", "/sandboxes/a/task", prompt);
     fake_expect(IPC_TASK_START);
-    assert(strcmp(IPC_TEXT(IPC_BODY(&fake_message, msg_sandbox_name)->name), "a") == 0);
+    assert(strcmp(IPC_TEXT(IPC_BODY(&fake_message, msg_task_start)->name), "a") == 0);
     cleanup_buf struct buf got = BUF_INIT(LIMIT_PROMPT_BYTES);
     int file = fake_message.fds[0]; /* fake.c closes it */
     assert(fd_is_sealed(file) && fd_read_all(file, &got) == 0 && strcmp(got.data, prompt) == 0);

@@ -92,7 +92,7 @@ static uint64_t ask(enum ipc_type type, const void *body, int fd)
 
 static uint64_t ask_name(enum ipc_type type, const char *name)
 {
-    struct msg_sandbox_name body = {0};
+    struct msg_task_start body = {0}; /* a name comes first in all of them */
     IPC_SET_TEXT(body.name, name);
     cleanup_fd int fd = type == IPC_TASK_START ? fd_sealed("prompt", "p", 1, NULL) : -1;
     return ask(type, &body, fd);
