@@ -13,7 +13,8 @@
 #include "json/json.h"
 
 #define REQUEST_PUT                                                                                \
-    "Send {\"agent\": \"AGENT\", \"policy\": \"POLICY\", \"limits\": {\"memory_mib\": 1024, "      \
+    "Send {\"agent\": \"AGENT\", \"policy\": \"POLICY\", \"size\": \"SIZE\", \"limits\": "         \
+    "{\"memory_mib\": 1024, "                                                                      \
     "\"cpus\": 1.5, \"pids\": 256}, \"budget\": {\"output_tokens\": 100000, \"requests\": 200}, "  \
     "\"env\": {\"NAME\": \"VALUE\"}, \"labels\": {\"NAME\": "                                      \
     "\"VALUE\"}}, each of which may be left out"
@@ -185,6 +186,10 @@ static int put_member(const char *key, const struct json *value, struct put *put
     if (strcmp(key, "policy") == 0) {
         put_name_it(put, PATCH_POLICY);
         return put_is_null(put, value) ? 0 : put_name(value, key, put->message.policy, err);
+    }
+    if (strcmp(key, "size") == 0) {
+        put_name_it(put, PATCH_SIZE);
+        return put_is_null(put, value) ? 0 : put_name(value, key, put->message.size, err);
     }
     if (strcmp(key, "limits") == 0)
         return put_limits(value, put, err);

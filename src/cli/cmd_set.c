@@ -139,6 +139,7 @@ static enum cli_exit make_body(const struct cli *cli, bool is_patch, struct buf 
     json_write_object_begin(writer);
     write_name(writer, cli, OPTION_AGENT, false);
     write_name(writer, cli, OPTION_POLICY, is_patch);
+    write_name(writer, cli, OPTION_SIZE, is_patch);
     json_write_key(writer, "limits");
     json_write_object_begin(writer);
     write_limit(writer, cli, OPTION_MEMORY, "memory_mib", is_patch);

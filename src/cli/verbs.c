@@ -44,6 +44,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
                       .kind = CLI_KIND_AGENT},
     [OPTION_POLICY] = {"policy", .value = "POLICY", .help = "its policy; \"\": the daemon's",
                        .kind = CLI_KIND_POLICY},
+    [OPTION_SIZE] = {"size", .value = "SIZE",
+                     .help = "its limits, as small, standard or large; \"\": none"},
     [OPTION_MEMORY] = {"memory", .value = "MIB",
                        .help = "its memory in MiB; 0: the daemon's limit"},
     [OPTION_CPUS] = {"cpus", .value = "N", .help = "its cpus, as 0.5 or 2; 0: the daemon's limit"},
@@ -73,8 +75,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
 };
 
 #define SETTINGS                                                                                   \
-    (HAS(AGENT) | HAS(POLICY) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) | HAS(LABEL) |      \
-     HAS(BUDGET_OUTPUT_TOKENS) | HAS(BUDGET_REQUESTS))
+    (HAS(AGENT) | HAS(POLICY) | HAS(SIZE) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) |       \
+     HAS(LABEL) | HAS(BUDGET_OUTPUT_TOKENS) | HAS(BUDGET_REQUESTS))
 
 const struct cli_verb cli_verbs[] = {
     {.name = "create",

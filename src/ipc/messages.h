@@ -85,12 +85,14 @@ enum sandbox_patch {
     PATCH_NO_LABELS = 1 << 5,
     PATCH_OUTPUT_TOKENS = 1 << 6,
     PATCH_REQUESTS = 1 << 7,
-    PATCH_ALL = (1 << 8) - 1,
+    PATCH_SIZE = 1 << 8,
+    PATCH_ALL = (1 << 9) - 1,
 };
 struct msg_sandbox_put {
     char name[MSG_NAME];
     char agent[MSG_NAME];  /* "": the one it has, or the default one */
     char policy[MSG_NAME]; /* "": the daemon's, as with a 0 below */
+    char size[MSG_NAME];   /* "": none */
     uint32_t is_only_new;  /* a sandbox that is there is left as it is */
     uint32_t is_patch;     /* changes what is there, of a sandbox that is there */
     uint32_t named;        /* enum sandbox_patch; 0 without is_patch */

@@ -58,6 +58,8 @@ static const char *type_name(enum key_type type)
     case KEY_VARS:
     case KEY_PREFIXES:
         return "object of strings";
+    case KEY_SIZES:
+        return "object of objects";
     }
     return "";
 }
@@ -72,6 +74,8 @@ static void default_text(const struct config_key *key, char *ret, size_t size)
         snprintf(ret, size, "%g", (double)key->number / 1000);
     else if (key->type == KEY_VARS || key->type == KEY_PREFIXES)
         snprintf(ret, size, "{}");
+    else if (key->type == KEY_SIZES)
+        snprintf(ret, size, "small, standard, large");
     else if (key->type == KEY_LISTEN)
         snprintf(ret, size, "[\"%s\"]", key->text);
     else if (key->text && strncmp(key->text, "@/", 2) == 0)

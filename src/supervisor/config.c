@@ -223,6 +223,50 @@ static int config_parse_prefixes(const struct config_source *source, const struc
     return 0;
 }
 
+static bool config_parse_size(const struct json *value, struct config_size *ret)
+{
+    for (size_t i = 0; i < json_count(value); i++) {
+        const struct json *item = json_at(value, i);
+        const char *key = json_key_at(value, i);
+        bool is_integer = json_type(item) == JSON_INTEGER;
+        double number = is_integer || json_type(item) == JSON_REAL ? json_real(item) : -1;
+        if (strcmp(key, "memory_mib") == 0 && is_integer && number >= LIMIT_LEAST_MEMORY_MIB)
+            ret->memory_mib = json_integer(item);
+        else if (strcmp(key, "pids") == 0 && is_integer && number >= LIMIT_LEAST_PIDS)
+            ret->pids = json_integer(item);
+        else if (strcmp(key, "cpus") == 0 && number * 1000 >= LIMIT_LEAST_CPU_MILLIS &&
+                 number <= 4096)
+            ret->cpu_millis = (int64_t)(number * 1000 + 0.5);
+        else
+            return false;
+    }
+    return json_type(value) == JSON_OBJECT;
+}
+
+static int config_parse_sizes(const struct config_source *source, const struct json *value,
+                              struct config *ret)
+{
+    if (json_type(value) != JSON_OBJECT || json_count(value) > LIMIT_SIZES)
+        return REFUSE(source, value, "sizes must be an object of at most %d names", LIMIT_SIZES);
+    ret->size_count = 0;
+    for (size_t i = 0; i < json_count(value); i++) {
+        const struct json *item = json_at(value, i);
+        const char *name = json_key_at(value, i);
+        struct config_size *size = &ret->sizes[ret->size_count++];
+        *size = (struct config_size){0};
+        if (!name_is_valid(name, strlen(name)))
+            return REFUSE(source, item, "sizes.%.64s is no name of a-z, 0-9 and -", name);
+        if (!config_parse_size(item, size))
+            return REFUSE(
+                source, item,
+                "sizes.%s must be an object of memory_mib (%d or more), cpus (%g or more) "
+                "and pids (%d or more)",
+                name, LIMIT_LEAST_MEMORY_MIB, LIMIT_LEAST_CPU_MILLIS / 1000.0, LIMIT_LEAST_PIDS);
+        memcpy(size->name, name, strlen(name) + 1);
+    }
+    return 0;
+}
+
 static int config_parse_value(const struct config_source *source, const struct config_key *key,
                               const struct json *value, struct config *ret)
 {
@@ -241,6 +285,8 @@ static int config_parse_value(const struct config_source *source, const struct c
         return config_parse_vars(source, value, ret);
     case KEY_PREFIXES:
         return config_parse_prefixes(source, value, ret);
+    case KEY_SIZES:
+        return config_parse_sizes(source, value, ret);
     }
     return -EINVAL;
 }
@@ -344,6 +390,12 @@ static int config_set_default(const struct config_key *key, const struct config_
 {
     if (key->type == KEY_INTEGER || key->type == KEY_THOUSANDTHS)
         *config_number_at(ret, key) = key->number;
+    if (key->type == KEY_SIZES) {
+        static const struct config_size sizes[] = {
+            {"small", 1024, 500, 256}, {"standard", 2048, 1000, 512}, {.name = "large"}};
+        memcpy(ret->sizes, sizes, sizeof(sizes));
+        ret->size_count = ARRAY_LEN(sizes);
+    }
     if (key->type == KEY_LISTEN)
         return config_set_default_listen(key, source->places, ret);
     if (!config_is_text(key->type))
@@ -488,4 +540,12 @@ void config_print_keys(FILE *out)
         fprintf(out, "  %-18s %s%s%s%s\n", key->name, key->describe, value[0] ? " [" : "", value,
                 value[0] ? "]" : "");
     }
+}
+
+const struct config_size *config_size(const struct config *config, const char *name)
+{
+    for (size_t i = 0; i < config->size_count; i++)
+        if (strcmp(config->sizes[i].name, name) == 0)
+            return &config->sizes[i];
+    return NULL;
 }

@@ -16,6 +16,12 @@ struct config_var {
     char *value;
 };
 
+/* A named set of limits; 0: that of "limits". */
+struct config_size {
+    char name[LIMIT_NAME_BYTES + 1];
+    int64_t memory_mib, cpu_millis, pids;
+};
+
 struct config {
     char *state_dir;
     char *listen[LIMIT_LISTEN_SOCKETS]; /* "unix:/PATH" or "tcp:127.0.0.1:PORT" */
@@ -43,6 +49,8 @@ struct config {
     size_t var_count;
     struct config_var prefixes[LIMIT_POLICY_PREFIXES]; /* of sandboxes' names; their policies */
     size_t prefix_count;
+    struct config_size sizes[LIMIT_SIZES];
+    size_t size_count;
 };
 
 /* Fills *ret from the text, every absent key from its default. `file` names it in errors
@@ -63,6 +71,9 @@ int config_add_environment(struct config *config, const char *(*lookup)(const ch
 const char *config_var(const struct config *config, const char *name); /* or NULL */
 /* The policy of "policy_prefixes" for a sandbox of this name: of the longest prefix; NULL: none. */
 const char *config_prefix_policy(const struct config *config, const char *sandbox);
+
+/* The size of that name, or NULL. */
+const struct config_size *config_size(const struct config *config, const char *name);
 
 /* The table of keys with defaults, for --help. */
 void config_print_keys(FILE *out);

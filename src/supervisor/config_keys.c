@@ -64,6 +64,11 @@ const struct config_key config_keys[] = {
     {"limits.deadline_ms", KEY_INTEGER, AT(deadline_ms), 0, WEEK_MS, .number = 0,
      .describe = "a task that runs for so long is ended; 0: no limit",
      .details = "unless its start names another deadline; it is told as failed then"},
+    {"sizes", KEY_SIZES, 0, .describe = "named sets of limits that a sandbox may be given",
+     .details = "an object such as `{\"small\": {\"memory_mib\": 1024, \"cpus\": 0.5, \"pids\": "
+                "256}}`, 16 at most, in place of those that are there by default: `small` (1024, "
+                "0.5, 256), `standard` (2048, 1, 512) and `large` (as `limits`). What one leaves "
+                "out, and what is above it, is that of `limits`"},
     {"floor.disk_mib", KEY_INTEGER, AT(floor_disk_mib), 0, 1LL << 30, .number = 256,
      .describe = "free space of state_dir below which no instance is started",
      .details = "a start is answered `503` then; 0: no floor"},

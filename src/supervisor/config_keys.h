@@ -21,7 +21,8 @@ enum key_type {
     KEY_THOUSANDTHS,
     KEY_LISTEN,
     KEY_VARS,
-    KEY_PREFIXES
+    KEY_PREFIXES,
+    KEY_SIZES
 };
 
 struct config_key {

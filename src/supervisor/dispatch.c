@@ -156,6 +156,7 @@ static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body
     put->named = body->named;
     IPC_SET_TEXT(put->agent, IPC_TEXT(body->agent));
     IPC_SET_TEXT(settings->policy, IPC_TEXT(body->policy));
+    IPC_SET_TEXT(settings->size, IPC_TEXT(body->size));
     put->is_only_new = body->is_only_new;
     settings->memory_mib = body->memory_mib;
     settings->cpu_millis = body->cpu_millis;
@@ -165,6 +166,7 @@ static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body
     bool is_good =
         (!put->agent[0] || name_is_valid(put->agent, strlen(put->agent))) &&
         (!settings->policy[0] || name_is_valid(settings->policy, strlen(settings->policy))) &&
+        (!settings->size[0] || name_is_valid(settings->size, strlen(settings->size))) &&
         settings->memory_mib >= 0 && settings->cpu_millis >= 0 && settings->pids >= 0 &&
         settings->budget_output_tokens >= 0 && settings->budget_requests >= 0 &&
         (body->named & ~(uint32_t)PATCH_ALL) == 0 && dispatch_read_lists(body, fd, put);

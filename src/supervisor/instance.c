@@ -176,7 +176,6 @@ static int instance_environment(struct sandbox *sandbox, struct buf *ret, struct
 static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err *err)
 {
     struct supervisor *supervisor = sandbox->supervisor;
-    const struct config *config = supervisor->config;
     char boot_id[40];
     int result = instance_boot_id(boot_id, err);
     if (result < 0)
@@ -187,7 +186,6 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
     cleanup_fd int listener = instance_listen(sandbox->folder_fd, err);
     if (listener < 0)
         return listener;
-    const struct settings *settings = &sandbox->meta.settings;
     cleanup_buf struct buf variables = BUF_INIT(LIMIT_IMAGE_ENV_BYTES + LIMIT_ENV_BYTES);
     result = instance_environment(sandbox, &variables, err);
     if (result < 0)
@@ -202,13 +200,12 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
         .common_fd = supervisor->common_fd,
         .folder_fd = sandbox->folder_fd,
         .listen_fd = listener,
-        .limits = {.memory_bytes = table_memory_bytes(sandbox),
-                   .cpu_millis = settings_limit(settings->cpu_millis, config->cpu_millis),
-                   .pids = settings_limit(settings->pids, config->pids)},
         .environment = environment,
         .trust = supervisor_trust(supervisor),
     };
-    return sandbox_instance_start(supervisor->host, &start, &sandbox->instance, err);
+    result = settings_limits(sandbox, &start.limits, err);
+    return result < 0 ? result
+                      : sandbox_instance_start(supervisor->host, &start, &sandbox->instance, err);
 }
 
 int instance_start(struct sandbox *sandbox, struct err *err)

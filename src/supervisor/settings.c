@@ -70,6 +70,7 @@ int settings_change(const struct settings *old, const struct settings_put *put,
     struct settings fresh = SETTINGS_INIT;
     uint32_t named = put->is_patch ? put->named : PATCH_ALL;
     memcpy(fresh.policy, named & PATCH_POLICY ? set->policy : old->policy, sizeof(fresh.policy));
+    memcpy(fresh.size, named & PATCH_SIZE ? set->size : old->size, sizeof(fresh.size));
     fresh.memory_mib = named & PATCH_MEMORY ? set->memory_mib : old->memory_mib;
     fresh.cpu_millis = named & PATCH_CPUS ? set->cpu_millis : old->cpu_millis;
     fresh.pids = named & PATCH_PIDS ? set->pids : old->pids;
@@ -122,6 +123,8 @@ void settings_write(struct json_writer *writer, const struct settings *settings,
 {
     if (settings->policy[0])
         json_write_pair_string(writer, "policy", settings->policy);
+    if (settings->size[0])
+        json_write_pair_string(writer, "size", settings->size);
     if (settings->memory_mib || settings->cpu_millis || settings->pids) {
         json_write_key(writer, "limits");
         json_write_object_begin(writer);
@@ -151,16 +154,23 @@ static bool settings_read_list(const struct json *object, enum settings_list kin
     return settings_list_is_valid(kind, ret);
 }
 
+static bool settings_read_name(const struct json *value, char ret[LIMIT_NAME_BYTES + 1])
+{
+    const char *name = json_text(value);
+    if (!value)
+        return true;
+    if (!name || !name_is_valid(name, strlen(name)))
+        return false;
+    memcpy(ret, name, strlen(name) + 1);
+    return true;
+}
+
 bool settings_read(const struct json *object, struct settings *ret)
 {
     struct settings settings = SETTINGS_INIT;
     const struct json *limits = json_get(object, "limits");
-    const struct json *policy = json_get(object, "policy");
-    const char *name = policy ? json_text(policy) : "";
-    bool is_good = name && strlen(name) < sizeof(settings.policy) &&
-                   (!policy || name_is_valid(name, strlen(name)));
-    if (is_good)
-        memcpy(settings.policy, name, strlen(name) + 1);
+    bool is_good = settings_read_name(json_get(object, "policy"), settings.policy) &&
+                   settings_read_name(json_get(object, "size"), settings.size);
     settings.memory_mib = json_integer(json_get(limits, "memory_mib"));
     settings.cpu_millis = (int64_t)(json_real(json_get(limits, "cpus")) * 1000 + 0.5);
     settings.pids = json_integer(json_get(limits, "pids"));
@@ -188,9 +198,29 @@ const char *settings_policy(const struct sandbox *sandbox)
     return own[0] || !named ? own : named;
 }
 
-int64_t settings_limit(int64_t own, int64_t of_config)
+static int64_t settings_limit(int64_t own, int64_t of_size, int64_t of_config)
 {
+    own = own ? own : of_size;
     return own && (!of_config || own < of_config) ? own : of_config;
+}
+
+int settings_limits(const struct sandbox *sandbox, struct sandbox_limits *ret, struct err *err)
+{
+    static const struct config_size none;
+    const struct settings *own = &sandbox->meta.settings;
+    const struct config *config = sandbox->supervisor->config;
+    const struct config_size *size = own->size[0] ? config_size(config, own->size) : &none;
+    if (!size)
+        return err_set(err, EAGAIN,
+                       "The size %s of this sandbox is not in the daemon's configuration any more: "
+                       "set another one",
+                       own->size);
+    *ret = (struct sandbox_limits){
+        .memory_bytes =
+            settings_limit(own->memory_mib, size->memory_mib, config->memory_mib) * 1024 * 1024,
+        .cpu_millis = settings_limit(own->cpu_millis, size->cpu_millis, config->cpu_millis),
+        .pids = settings_limit(own->pids, size->pids, config->pids)};
+    return 0;
 }
 
 /* "; there are: a, b", as far as there is room. */
@@ -262,6 +292,18 @@ static int settings_check_policy(const struct supervisor *supervisor, const char
                                 ". A file that is new is read with `paddock policy reload`", err);
 }
 
+static int settings_check_size(const struct supervisor *supervisor, const char *name,
+                               struct err *err)
+{
+    const struct config *config = supervisor->config;
+    struct settings_names names = {.near = {.word = name}};
+    if (!name[0] || config_size(config, name))
+        return 0;
+    for (size_t i = 0; i < config->size_count; i++)
+        settings_offer(&names, config->sizes[i].name);
+    return settings_refuse_name("size", &names, "", err);
+}
+
 /* `unit` of the value: 1000 for thousandths. */
 static int settings_check_limit(const char *name, int64_t value, int64_t least, int64_t most,
                                 int unit, struct err *err)
@@ -310,6 +352,8 @@ int settings_check(const struct supervisor *supervisor, const struct settings *s
                                           limits[i].most, limits[i].unit, err);
     if (result == 0 && settings->cpu_millis != old->cpu_millis)
         result = settings_check_cpus(supervisor, settings->cpu_millis, err);
+    if (result == 0 && strcmp(settings->size, old->size) != 0)
+        result = settings_check_size(supervisor, settings->size, err);
     if (result < 0 || strcmp(settings->policy, old->policy) == 0)
         return result;
     return settings_check_policy(supervisor, settings->policy, err);

@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "sandbox/instance.h"
 #include "supervisor/config.h"
 #include "task/settings.h"
 #include "util/err.h"
@@ -39,8 +40,9 @@ bool settings_read(const struct json *object, struct settings *ret);
  * daemon's. */
 const char *settings_policy(const struct sandbox *sandbox);
 
-/* What an instance is started with: the sandbox's own limits, below those of the configuration. */
-int64_t settings_limit(int64_t own, int64_t of_config);
+/* What an instance is started with: the sandbox's own limits, else those of its size, below those
+ * of the configuration. -EAGAIN: its size is not there any more. */
+int settings_limits(const struct sandbox *sandbox, struct sandbox_limits *ret, struct err *err);
 
 /* 0 when a sandbox may have these that has `old`: what stays as it was is not judged again.
  * -EINVAL: why not, for the client. -EAGAIN: not yet. */

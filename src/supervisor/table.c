@@ -56,9 +56,9 @@ int table_save(struct sandbox *sandbox)
 
 int64_t table_memory_bytes(const struct sandbox *sandbox)
 {
-    int64_t mib =
-        settings_limit(sandbox->meta.settings.memory_mib, sandbox->supervisor->config->memory_mib);
-    return mib * 1024 * 1024;
+    struct sandbox_limits limits = {0};
+    settings_limits(sandbox, &limits, NULL);
+    return limits.memory_bytes;
 }
 
 /* -------------------------------------------------------------------------- a new sandbox */
@@ -302,8 +302,9 @@ static enum op_step op_begin_remove(struct sandbox *sandbox, const struct op *op
 static bool set_needs_stop(const struct sandbox *sandbox, const struct settings *fresh)
 {
     const struct settings *old = &sandbox->meta.settings;
-    return fresh->memory_mib != old->memory_mib || fresh->cpu_millis != old->cpu_millis ||
-           fresh->pids != old->pids || !settings_list_equals(&fresh->env, &old->env);
+    return strcmp(fresh->size, old->size) != 0 || fresh->memory_mib != old->memory_mib ||
+           fresh->cpu_millis != old->cpu_millis || fresh->pids != old->pids ||
+           !settings_list_equals(&fresh->env, &old->env);
 }
 
 /* What a sandbox is to be set to. */

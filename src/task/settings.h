@@ -16,6 +16,7 @@
 
 struct settings {
     char policy[LIMIT_NAME_BYTES + 1]; /* "": the daemon's, as with a 0 below */
+    char size[LIMIT_NAME_BYTES + 1];   /* of the configuration; "": none */
     int64_t memory_mib;
     int64_t cpu_millis; /* thousandths of a cpu */
     int64_t pids;

@@ -147,6 +147,8 @@
 /* Followers of one task's log at once. */
 #define LIMIT_TASK_WATCHERS 16
 /* Programs run by exec in one instance at once. */
+/* Of the configuration: named sets of limits. */
+#define LIMIT_SIZES 16
 #define LIMIT_EXECS 256
 /* The longest time that may be set for a program: a week. */
 #define LIMIT_EXEC_TIMEOUT_MS (7LL * 24 * 3600 * 1000)

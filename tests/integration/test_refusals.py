@@ -22,7 +22,7 @@ REFUSED = [
     ("POST", "/sandboxes/a/repository", '{"url": "https://github.com/o/r", "ref": "-x"}', 400,
      "The ref must be a branch or tag: no hyphen in front, no control characters, 255 bytes at most"),
     ("PUT", "/sandboxes/a", '{"agnet": "x"}', 400,
-     'Send {"agent": "AGENT", "policy": "POLICY", "limits": {"memory_mib": 1024, "cpus": 1.5, '
+     'Send {"agent": "AGENT", "policy": "POLICY", "size": "SIZE", "limits": {"memory_mib": 1024, "cpus": 1.5, '
      '"pids": 256}, "budget": {"output_tokens": 100000, "requests": 200}, "env": {"NAME": "VALUE"}, "labels": {"NAME": "VALUE"}}, each of which may be '
      'left out'),
     ("GET", "/sandboxes?state=gone", None, 400,

@@ -184,6 +184,8 @@ def test_what_stays_is_not_judged_again(make_daemon, is_started):
     ({"policy": "clsoed"}, "There is no policy clsoed: did you mean closed? There are: "),
     ({"policy": "../x"}, '"policy" must be a name'),
     ({"policy": {"rules": []}}, '"policy" must be a name'),
+    ({"size": "Small"}, '"size" must be a name'),
+    ({"size": "smal"}, "There is no size smal: did you mean small? There are: small, standard, large"),
     ({"limits": {"memory_mib": 2049}}, "limits.memory_mib must be from 16 to 2048"),
     ({"limits": {"memory_mib": 15}}, "limits.memory_mib must be from 16 to 2048"),
     ({"limits": {"cpus": 2.001}}, "limits.cpus must be from 0.01 to 2"),
@@ -253,6 +255,34 @@ def test_a_sandbox_has_the_lower_of_its_own_limit_and_the_daemons(box_daemon):
         box_daemon.start()
         has_policies(box_daemon)
         sandbox.remove()
+
+
+def test_a_size_gives_the_limits_that_a_sandbox_has_not_itself(make_daemon):
+    daemon = make_daemon(default_agent="sh", limits={"memory_mib": 1024, "pids": 90},
+                         sizes={"tiny": {"memory_mib": 64, "cpus": 0.5, "pids": 50}, "wide": {"pids": 4000}})
+    box = daemon.sandbox("sized")
+    assert put(daemon, "sized", {"size": "tiny"}).json["size"] == "tiny"
+    assert "limits" not in daemon.get("/sandboxes/sized").json and forks(box) < 50
+    assert box.clone().status == 200
+    state = box.run_task("exec tail /dev/zero")
+    assert state["state"] == "failed" and "64 MiB" in state["error"], state
+    assert patch(daemon, "sized", {"limits": {"pids": 80}}).json["size"] == "tiny"
+    assert 50 < forks(box) < 80
+    daemon.cli("set", "sized", "--size", "wide", "--pids", "0")
+    assert daemon.get("/sandboxes/sized").json["state"] == "stopped"  # its next start has them
+    assert 50 < forks(box) < 90  # never more than the daemon's
+    assert patch(daemon, "sized", {"size": None}).status == 200 and "size" not in box.meta()
+    daemon.cli("set", "sized", "--size", "tiny")
+    answer = put(daemon, "sized-2", {"size": "small"})
+    assert answer.status == 400 and answer.text == "There is no size small. There are: tiny, wide", answer
+    daemon.stop()
+    daemon.config["sizes"] = {}
+    daemon.start()
+    answer = daemon.post(f"{box.path}/exec", {"argv": ["/bin/true"]})
+    assert answer.status == 503 and "The size tiny of this sandbox is not in the daemon's configuration" in answer.text
+    assert patch(daemon, "sized", {"labels": {"a": "b"}}).status == 200  # what stays is not judged again
+    assert patch(daemon, "sized", {"size": None}).status == 200 and box.exec("/bin/true")["exitCode"] == 0
+    daemon.close()
 
 
 def test_lists_are_filtered_by_labels_and_state(box_daemon):

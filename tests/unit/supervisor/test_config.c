@@ -70,6 +70,33 @@ static void test_the_longest_prefix_of_a_name_gives_the_policy(void)
             "p.json:1:21: policy_prefixes must be an object of at most 32 names");
 }
 
+static void test_sizes_are_named_sets_of_limits(void)
+{
+    struct config config;
+    assert(parse("{}", &config, NULL) == 0 && config.size_count == 3);
+    assert(config_size(&config, "small")->memory_mib == 1024 && !config_size(&config, "tiny"));
+    assert(config_size(&config, "standard")->pids == 512 && config_size(&config, "large"));
+    config_free(&config);
+    assert(parse("{\"sizes\": {\"tiny\": {\"cpus\": 0.25, \"pids\": 16}, \"all\": {}}}", &config,
+                 NULL) == 0);
+    const struct config_size *tiny = config_size(&config, "tiny");
+    assert(tiny->cpu_millis == 250 && tiny->pids == 16 && !tiny->memory_mib);
+    assert(config_size(&config, "all") && !config_size(&config, "small"));
+    config_free(&config);
+    refuses("{\"sizes\": []}", "p.json:1:11: sizes must be an object of at most 16 names");
+    refuses("{\"sizes\": {\"A\": {}}}", "p.json:1:17: sizes.A is no name of a-z, 0-9 and -");
+    static const char *const bad[] = {
+        "[]",           "{\"memory_mib\":15}", "{\"memory_mib\":64.5}", "{\"pids\":15}",
+        "{\"cpus\":0}", "{\"cpus\":4097}",     "{\"cpus\":\"1\"}",      "{\"disk\":1}"};
+    for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
+        char text[128];
+        snprintf(text, sizeof(text), "{\"sizes\": {\"a\": %s}}", bad[i]);
+        refuses(text,
+                "p.json:1:17: sizes.a must be an object of memory_mib (16 or more), cpus (0.01 "
+                "or more) and pids (16 or more)");
+    }
+}
+
 static void test_every_kind_of_key(void)
 {
     struct config config;
@@ -263,6 +290,7 @@ int main(void)
     cleanup_fd int dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     assert(dir >= 0);
     test_defaults();
+    test_sizes_are_named_sets_of_limits();
     test_every_kind_of_key();
     test_the_longest_prefix_of_a_name_gives_the_policy();
     test_refusals_name_the_place();
