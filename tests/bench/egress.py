@@ -172,7 +172,7 @@ def row_clone(bench):
         "--setenv", "GIT_SSL_CAINFO", "/tmp/ca.pem", "--setenv", "HOME", "/tmp", "/bin/bash", "-c", CLONE, "sh",
         "https://git.test:8445/acme/large", "/mnt/clone", "git.test:8445:127.0.0.1")
     times = {"ours": [], "straight": []}
-    for _ in range(3):
+    for _ in range(9):
         times["straight"].append(int(harness.run(*peer).stdout))
         result = bench.sandbox.exec("/bin/bash", "-c", CLONE, "sh", "https://git.test/acme/large",
                                     "/workspace/large", "git.test:443:198.18.0.1")
