@@ -29,12 +29,12 @@ def start_times(daemon, prefix):
     """Milliseconds from the request to the answer of an exec in a sandbox that is new."""
     times = []
     for i in range(STARTS):
+        sandbox = daemon.sandbox(f"{prefix}{i}")
         begun = time.monotonic()
-        result = daemon.sandbox(f"{prefix}{i}").exec(f"/{common.PROBE}", "up")
+        result = sandbox.exec(f"/{common.PROBE}", "up")
         times.append((time.monotonic() - begun) * 1000)
         assert result["exitCode"] == 0 and result["stdout"].startswith("up "), result
-    for i in range(STARTS):
-        assert daemon.sandbox(f"{prefix}{i}").remove().status == 204
+        assert sandbox.remove().status == 204  # its ids are free again
     return times
 
 
@@ -48,8 +48,11 @@ def own_cpu_seconds(pids):
 
 def leftovers(daemon):
     """What is still there of sandboxes: processes, groups, folders, mounts."""
-    groups = [path for tree in pathlib.Path("/sys/fs/cgroup").iterdir() if tree.is_dir()
-              for path in (*tree.glob("paddock-*/idle*"), *tree.glob("**/paddock-*/idle*"))]
+    trees = [tree for tree in pathlib.Path("/sys/fs/cgroup").iterdir() if tree.is_dir()]
+    try:
+        groups = [path for tree in trees for path in tree.glob("**/paddock-*/idle*")]
+    except FileNotFoundError as gone:  # while they were looked for
+        groups = [gone]
     inits = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if comm(pid) == "paddock-init"]
     folders = list((daemon.state / "sandboxes").iterdir()) + list((daemon.state / "trash").iterdir())
     mounts = [line for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines()
@@ -110,7 +113,7 @@ def run(folder, count):
             time.sleep(IDLE_SECONDS)  # what is measured
             cpu = own_cpu_seconds(pids) - cpu
             begun = time.monotonic()
-            daemon.cli("rm", "--all", "--yes", timeout=600)
+            daemon.cli("rm", "--all", timeout=600)
             harness.wait_for(lambda: not leftovers(daemon), 120, "the end of what is left")
             removed = time.monotonic() - begun
         theirs = bubblewraps(daemon.state / "images/bench/rootfs", count)
