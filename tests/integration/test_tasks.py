@@ -170,6 +170,7 @@ def test_exec_has_variables_and_an_input(sh):
     assert sh.sh("read x; echo $?")["stdout"] == "1\n"  # without one: /dev/null
     assert sh.sh("exec <&-; true", stdin="x" * 400_000)["exitCode"] == 0  # it need not read it
     assert sh.sh("cat /dev/stdin", stdin="opened\n")["stdout"] == "opened\n"
+    assert sh.sh("cat", stdin="")["stdout"] == ""
 
 
 HOLD_OUT = "trap '' TERM; (trap '' TERM; setsid sleep 1000) & echo begun; sleep 1000"
