@@ -71,6 +71,12 @@ static void runs_on_late(void *ctx)
 /* The first version of messages in which init ends a program apart and gives it an input. */
 #define APART_VERSION 9
 #define EXEC_GROUP "exec-"
+#define EXEC_GROUP_MAX (sizeof(EXEC_GROUP) + 20)
+
+static void runs_group_name(uint64_t number, char ret[EXEC_GROUP_MAX])
+{
+    snprintf(ret, EXEC_GROUP_MAX, EXEC_GROUP "%" PRIu64, number);
+}
 
 /* What ends apart from the rest has a group of its own; all else runs in init's, since to join a
  * group of the v2 tree takes an RCU grace period. */
@@ -93,7 +99,7 @@ static void runs_send(struct sandbox *sandbox, const struct run *run, const stru
 static int runs_make_group(struct sandbox *sandbox, const struct op *op, uint64_t number,
                            struct sandbox_group *ret)
 {
-    char name[sizeof(EXEC_GROUP) + 20];
+    char name[EXEC_GROUP_MAX];
     struct err err = {0};
     if (!op->is_ended_apart && !op->has_stdin)
         return 0;
@@ -106,7 +112,7 @@ static int runs_make_group(struct sandbox *sandbox, const struct op *op, uint64_
     }
     if (!op->is_ended_apart)
         return 0;
-    snprintf(name, sizeof(name), EXEC_GROUP "%" PRIu64, number);
+    runs_group_name(number, name);
     int result =
         sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, name, ret, &err);
     if (result < 0) {
@@ -161,10 +167,26 @@ void runs_end(struct supervisor *supervisor, struct reply reply)
     }
 }
 
+/* Its own group, unless something of it lives on; and those that others left so, but only when no
+ * other program has one: nobody is in a group that was just made. */
+static void runs_remove_groups(const struct run *run)
+{
+    struct sandbox *sandbox = run->sandbox;
+    bool is_alone = true;
+    for (const struct run *other = sandbox->runs; other; other = other->next)
+        is_alone = is_alone && !other->is_ended_apart;
+    char name[EXEC_GROUP_MAX];
+    runs_group_name(run->number, name);
+    if (is_alone)
+        sandbox_groups_remove(sandbox->supervisor->host, sandbox->meta.name, EXEC_GROUP);
+    else
+        sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL);
+}
+
 static void runs_free(struct run *run)
 {
-    if (run && run->is_ended_apart) /* and those of others, that lived on when they ended */
-        sandbox_groups_remove(run->sandbox->supervisor->host, run->sandbox->meta.name, EXEC_GROUP);
+    if (run && run->is_ended_apart)
+        runs_remove_groups(run);
     if (run)
         event_free(&run->late);
     free(run);

@@ -1,4 +1,5 @@
 """Tasks: their ends, told truthfully; faults of the model; cancel; logs."""
+import concurrent.futures
 import http.client
 import json
 import re
@@ -191,6 +192,13 @@ def test_exec_is_over_when_its_time_is(sh_daemon):
     assert box.sh("exit 3", timeout_ms=60_000)["exitCode"] == 3
     assert box.sh("sleep 999 >/dev/null 2>&1 & true", timeout_ms=60_000)["exitCode"] == 0
     assert sleepers(box) == 2  # its time counts for the program itself
+
+
+def test_programs_with_a_time_come_and_go_beside_each_other(sh):
+    """The group of one that has not joined it yet is not taken for one that nobody is in."""
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        results = list(pool.map(lambda _: sh.exec("/bin/true", timeout_ms=60_000), range(400)))
+    assert {(result["exitCode"], result["stderr"]) for result in results} == {(0, "")}
 
 
 def test_exec_tells_events_and_ends_with_its_client_if_asked(sh):
