@@ -257,6 +257,15 @@ def test_the_next_daemon_ends_an_instance_whose_socket_is_full(daemon, sh_sandbo
     assert sh_sandbox.exec("/bin/true")["exitCode"] == 0
 
 
+def refuses(daemon):
+    """Whether nobody listens on its socket any more."""
+    try:
+        harness.UnixConnection(daemon.socket, 10).connect()
+    except ConnectionRefusedError:
+        return True
+    return False
+
+
 def test_a_daemon_that_sees_other_pids_ends_what_the_former_one_left(make_user_daemon, image_tar):
     """Its record names a process that there is not: it would go on beside its successor."""
     daemon = make_user_daemon("single", default_agent="sh")
@@ -273,7 +282,8 @@ def test_a_daemon_that_sees_other_pids_ends_what_the_former_one_left(make_user_d
     daemon.start()
     harness.wait_for(lambda: not harness.is_program(init), 20, "its init is ended")
     assert sandbox.exec("/bin/true")["exitCode"] == 0
-    daemon.kill()
+    daemon.kill()  # unshare itself: the kernel ends what is in its namespace
+    harness.wait_for(lambda: refuses(daemon), 20, "the end of the namespace")
     daemon.namespace.argv = plain
     daemon.close()
 
