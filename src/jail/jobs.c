@@ -73,13 +73,21 @@ static int job_base(int argc, const char *const *argv, struct err *err)
                      : err_set(err, EINVAL, "base takes no arguments");
 }
 
+/* All of them are tried; the first that is left is told. */
 static int job_remove(int argc, const char *const *argv, struct err *err)
 {
-    (void)argv;
-    if (argc != 0)
-        return err_set(err, EINVAL, "remove takes no arguments");
+    for (int i = 0; i < argc; i++)
+        if (!argv[i][0] || strchr(argv[i], '/') || argv[i][0] == '.')
+            return err_set(err, EINVAL, "usage: remove NAME...");
     cleanup_fd int out = open(OUT, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    return out < 0 ? err_errno(err, errno, "cannot open " OUT) : tree_clear(out, err);
+    int result = out < 0 ? err_errno(err, errno, "cannot open " OUT) : 0;
+    if (result < 0)
+        return result;
+    for (int i = 0; i < argc; i++) {
+        int one = tree_remove(out, argv[i], result < 0 ? NULL : err);
+        result = result < 0 ? result : one;
+    }
+    return result;
 }
 
 static int job_import(int argc, const char *const *argv, struct err *err)

@@ -147,6 +147,7 @@ struct sandbox_jail_start {
     int64_t memory_bytes;
     int64_t cpu_seconds; /* RLIMIT_CPU; wall clock is the caller's */
     bool gives_away;     /* a job that makes files of any owner and mode in its writable folders */
+    bool is_idle;        /* nobody waits for it: it runs when nothing else does (SCHED_IDLE) */
 };
 /* Exit status of a jail that could not be set up; the reason is on its stderr. */
 #define SANDBOX_JAIL_SETUP_FAILED 125

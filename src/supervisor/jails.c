@@ -138,6 +138,7 @@ static int jail_run(struct jail *jail, const struct jail_job *job, const struct 
         .memory_bytes = limits->memory_bytes,
         .cpu_seconds = limits->cpu_seconds,
         .gives_away = job->gives_away,
+        .is_idle = job->is_idle,
     };
     return sandbox_jail_start(supervisor->host, &start, &jail->process, err);
 }

@@ -20,7 +20,7 @@ struct jail_job {
     const int *inherit;
     size_t inherit_count;
     int stdout_fd, stderr_fd; /* -1: to /dev/null, to the log */
-    bool gives_away;          /* as in sandbox_jail_start */
+    bool gives_away, is_idle; /* as in sandbox_jail_start */
     jail_done *done;
     void *ctx;
 };

@@ -91,7 +91,8 @@ struct supervisor {
     size_t diff_count;         /* of them */
     bool is_measuring;         /* one of them measures the disk */
     struct image_build *builds;
-    struct jail *trash_jail; /* the one that empties the trash, or NULL */
+    struct jail *trash_jail;   /* the one that empties the trash, or NULL */
+    struct event *trash_timer; /* until it is started, or NULL */
 
     uv_signal_t signals[3];
     struct event *task_timer;
@@ -223,7 +224,7 @@ void tokens_write(struct json_writer *writer, const struct supervisor *superviso
 /* recover.c: before anything else is started. -EPROTONOSUPPORT: a newer meta.json. */
 int recover_state(struct supervisor *supervisor, struct err *err);
 
-/* trash.c: goes on emptying STATE/trash, unless that is under way. */
+/* trash.c: empties STATE/trash soon, unless that is under way. */
 void trash_empty(struct supervisor *supervisor);
 /* At start: what could not be removed is tried again. */
 void trash_reopen(struct supervisor *supervisor);

@@ -618,15 +618,17 @@ def test_diffs_while_the_agent_commits(cloned):
         assert len(set(added)) <= 1 and text.count(b"diff --git") <= 1
 
 
-def test_remove_empties_the_folder(sandbox, tmp_path):
+def test_remove_removes_the_entries_it_is_given(sandbox, tmp_path):
     out = tmp_path / "out"
     write(out / "a/b/c", "x")
     os.symlink("/", out / "a/root")
+    write(out / "other/file", "x")
     write(tmp_path / "kept", "x")
     os.symlink(tmp_path, out / "up")
-    run = sandbox.job("remove", out=out)
+    run = sandbox.job("remove", "a", "gone", "up", out=out)
     assert run.returncode == 0, run.stderr
-    assert list(out.iterdir()) == [] and (tmp_path / "kept").exists()
+    assert [path.name for path in out.iterdir()] == ["other"] and (tmp_path / "kept").exists()
+    assert (out / "other/file").exists()
 
 
 class Agent:

@@ -9,7 +9,9 @@ static void test_wrong_arguments_are_refused(void)
     static const char *const wrong[][6] = {
         {"jail", NULL},
         {"jail", "nothing", NULL},
-        {"jail", "remove", "/", NULL},
+        {"jail", "remove", "a", "../b", NULL},
+        {"jail", "remove", "", NULL},
+        {"jail", "remove", "..", NULL},
         {"jail", "base", "x", NULL},
         {"jail", "import", NULL},
         {"jail", "import", "-1", NULL},
