@@ -127,10 +127,11 @@ static int claude_judge_event(const struct agent_ended *task, const struct scan_
 static int claude_judge_nothing(const struct agent_ended *task, struct agent_verdict *ret,
                                 struct err *err)
 {
-    if (task->end->log_cut & 1)
+    if (task->end->hits & TASK_HIT_STDOUT)
         return buf_appendf(&ret->text,
-                           "%s exited with %d, and its output was cut at %lld MiB before a result",
-                           task->agent_name, task->end->code, LIMIT_TASK_LOG_BYTES >> 20);
+                           "%s exited with %d, and its output was cut at its limit "
+                           "(limits.log_mib) before a result",
+                           task->agent_name, task->end->code);
     return agent_judge_by_stderr(task, ret, err);
 }
 

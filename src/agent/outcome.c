@@ -116,6 +116,10 @@ static int agent_judge_end(const struct agent_ended *task, struct agent_verdict 
     case TASK_END_OOM:
         r = agent_judge_oom(task, ret);
         break;
+    case TASK_END_DISK:
+        r = buf_appendf(&ret->text, "the task was ended: its sandbox was over its limit of files "
+                                    "(limits.disk_mib, limits.inodes): delete some");
+        break;
     case TASK_END_FAILED:
         r = buf_appendf(&ret->text, "%s could not be started: %s", task->agent_name,
                         strerrordesc_np(task->end->code) ?: "unknown error");
@@ -125,6 +129,23 @@ static int agent_judge_end(const struct agent_ended *task, struct agent_verdict 
         break;
     }
     return r < 0 ? err_errno(err, -r, "cannot tell how the task ended") : 0;
+}
+
+/* What may be why the agent failed. */
+static int agent_tell_hits(const struct task_end *end, struct agent_verdict *ret)
+{
+    int r = 0;
+    if (end->oom_kills && end->memory_limit)
+        r = buf_appendf(&ret->text,
+                        "\nThe sandbox ran out of memory meanwhile: its limit is %" PRId64 " MiB",
+                        end->memory_limit >> 20);
+    if (r == 0 && end->hits & TASK_HIT_PIDS)
+        r = buf_appendf(&ret->text,
+                        "\nThe sandbox came to its limit of processes meanwhile (limits.pids)");
+    if (r == 0 && end->hits & TASK_HIT_DISK)
+        r = buf_appendf(&ret->text, "\nThe sandbox came to its limit of files meanwhile "
+                                    "(limits.disk_mib, limits.inodes)");
+    return r;
 }
 
 static void agent_write_time(struct json_writer *writer, const char *key, int64_t ms)
@@ -140,6 +161,34 @@ static void agent_write_time(struct json_writer *writer, const char *key, int64_
     json_write_pair_string(writer, key, text);
 }
 
+/* The limits of its sandbox that were hit in the task's time; no member when there are none. */
+static void agent_write_hits(struct json_writer *writer, const struct task_end *end)
+{
+    const struct {
+        const char *name;
+        bool is_hit;
+    } limits[] = {
+        {"memory", end->oom_kills && end->memory_limit},
+        {"pids", end->hits & TASK_HIT_PIDS},
+        {"disk", end->hits & TASK_HIT_DISK || end->kind == TASK_END_DISK},
+        {"log", end->hits & TASK_HIT_LOG},
+        {"deadline", end->kind == TASK_END_DEADLINE},
+    };
+    bool is_first = true;
+    for (size_t i = 0; i < ARRAY_LEN(limits); i++) {
+        if (!limits[i].is_hit)
+            continue;
+        if (is_first) {
+            json_write_key(writer, "limitsHit");
+            json_write_array_begin(writer);
+        }
+        is_first = false;
+        json_write_string(writer, limits[i].name);
+    }
+    if (!is_first)
+        json_write_array_end(writer);
+}
+
 static void agent_write_end(struct json_writer *writer, const struct task_end *end)
 {
     json_write_pair_string(writer, "end", task_end_kind_name((enum task_end_kind)end->kind));
@@ -150,8 +199,9 @@ static void agent_write_end(struct json_writer *writer, const struct task_end *e
     json_write_pair_integer(writer, "oomKills", end->oom_kills);
     agent_write_time(writer, "startedAt", end->started_ms);
     agent_write_time(writer, "endedAt", end->ended_ms);
-    if (end->log_cut)
+    if (end->hits & TASK_HIT_LOG)
         json_write_pair_bool(writer, "logCut", true);
+    agent_write_hits(writer, end);
 }
 
 static int agent_write(const struct agent_verdict *verdict, size_t len, const struct task_end *end,
@@ -206,6 +256,8 @@ int agent_outcome(const struct agent_ended *task, struct buf *ret, struct err *e
     int r = is_own_end ? adapter->judge(task, &verdict, err) : agent_judge_end(task, &verdict, err);
     if (r == 0 && !verdict.is_success && is_own_end && task->hint[0])
         r = buf_appendf(&verdict.text, "\n%s", task->hint);
+    if (r == 0 && !verdict.is_success && is_own_end)
+        r = agent_tell_hits(task->end, &verdict);
     if (r == 0)
         r = agent_write_fitting(&verdict, task->end, ret, err);
     buf_free(&verdict.text);

@@ -194,6 +194,7 @@ int run_exit_code(const struct run *run)
         return 124;
     case TASK_END_SIGNALED:
     case TASK_END_CANCELLED:
+    case TASK_END_DISK:
     case TASK_END_NONE:
         break;
     }

@@ -60,6 +60,7 @@ void exec_start(struct ipc_message *message)
         .prompt_fd = -1,
         .procs_fd = message->fd_count > 1 ? message->fds[1] : -1,
         .user = request->user == EXEC_AS_ROOT ? EXEC_AS_ROOT : EXEC_AS_AGENT,
+        .open_files = request->open_files,
         .cwd = IPC_TEXT(request->cwd),
         .has_stdin = request->has_stdin,
     };

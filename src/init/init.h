@@ -48,12 +48,13 @@ void link_greet(uint64_t id); /* INIT_STATE, then what was kept */
 
 struct spawn_request {
     int spec_fd;
-    int prompt_fd;   /* -1: none */
-    int procs_fd;    /* cgroup.procs of its group; -1: none */
-    bool is_nested;  /* it is in a pid namespace of its own (nest.c) */
-    uint32_t user;   /* EXEC_AS_* */
-    bool has_stdin;  /* it reads from a pipe, else from /dev/null */
-    const char *cwd; /* instead of the spec's, where its user can enter it; "" or NULL: none */
+    int prompt_fd;       /* -1: none */
+    int procs_fd;        /* cgroup.procs of its group; -1: none */
+    uint64_t open_files; /* most that a process may have; 0: as init itself */
+    bool is_nested;      /* it is in a pid namespace of its own (nest.c) */
+    uint32_t user;       /* EXEC_AS_* */
+    bool has_stdin;      /* it reads from a pipe, else from /dev/null */
+    const char *cwd;     /* instead of the spec's, where its user can enter it; "" or NULL: none */
 };
 struct spawned {
     pid_t pid; /* leader of a session of its own */
@@ -89,7 +90,7 @@ struct ending {
     int64_t deadline_at_ms; /* by clock_monotonic_ms; INT64_MAX: none */
     int64_t grace_ms;       /* after the deadline */
     int64_t kill_at_ms;     /* end of the grace; INT64_MAX: it is not being ended */
-    enum task_end_kind why; /* it is being ended: CANCELLED or DEADLINE; or NONE */
+    enum task_end_kind why; /* it is being ended: CANCELLED, DEADLINE, DISK; or NONE */
 };
 #define ENDING_NONE                                                                                \
     {                                                                                              \
@@ -126,6 +127,7 @@ int nest_confine(void);
 struct init_log {
     int pipe_fd; /* -1: closed */
     int file_fd;
+    int64_t max_bytes; /* what is more is dropped and marked */
     int64_t written;
     bool is_cut;
 };

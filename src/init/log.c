@@ -33,7 +33,7 @@ static ssize_t drop(struct init_log *log)
 
 static ssize_t move_chunk(struct init_log *log)
 {
-    int64_t room = LIMIT_TASK_LOG_BYTES - log->written;
+    int64_t room = log->max_bytes - log->written;
     if (log->is_cut)
         return drop(log);
     if (room <= 0) {

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -78,6 +79,22 @@ static void become_user(uint32_t user, int report_fd)
         fail(report_fd, -result, "cannot clear", "the capabilities");
     if ((result = nest_confine()) < 0)
         fail(report_fd, -result, "cannot load", "the seccomp filter");
+}
+
+/* Not init's own: it keeps a descriptor for each program that it looks after. */
+static void limit_files(uint64_t max, int report_fd)
+{
+    struct rlimit files;
+    if (!max)
+        return;
+    if (getrlimit(RLIMIT_NOFILE, &files) < 0)
+        fail(report_fd, errno, "cannot read", "the limit of open files");
+    if (files.rlim_max > max)
+        files.rlim_max = max;
+    if (files.rlim_cur > files.rlim_max)
+        files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) < 0)
+        fail(report_fd, errno, "cannot set", "the limit of open files");
 }
 
 static void reset_signals(void)
@@ -150,6 +167,7 @@ int spawn_run_child(void *argument)
     if (setsid() < 0)
         fail(plan->report_fd, errno, "cannot make", "a session");
     int report_fd = place_descriptors(plan);
+    limit_files(request->open_files, report_fd);
     become_user(request->user, report_fd);
     umask(022);
     bool is_elsewhere = request->cwd && request->cwd[0] && chdir(request->cwd) == 0;

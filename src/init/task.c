@@ -29,14 +29,15 @@ static struct {
     enum task_state state;
     struct task_end end;
     struct ending ending;
-    int oom_fd;
-    uint64_t oom_before;
+    int oom_fd, pids_fd;
+    uint64_t oom_before, pids_before;
     struct init_log logs[LOGS];
     int watchers[LIMIT_TASK_WATCHERS];
     size_t watcher_count;
 } task = {.state = TASK_NONE,
           .ending = ENDING_NONE,
           .oom_fd = -1,
+          .pids_fd = -1,
           .logs = {{.pipe_fd = -1, .file_fd = -1}, {.pipe_fd = -1, .file_fd = -1}}};
 
 static const char *const log_names[LOGS] = {"stdout.log", "stderr.log"};
@@ -48,20 +49,15 @@ void task_fill_state(struct msg_init_state *ret)
     ret->task_pid = task.state == TASK_RUNNING ? task.ending.pid : 0;
 }
 
-/* The number in the line "oom_kill N" of memory.events (v2) or memory.oom_control (v1). */
+/* "oom_kill N" of memory.events (v2) or memory.oom_control (v1), "max N" of pids.events. */
 static uint64_t read_oom_kills(void)
 {
-    char text[1024];
-    ssize_t n = task.oom_fd < 0 ? -1 : pread(task.oom_fd, text, sizeof(text) - 1, 0);
-    if (n <= 0)
-        return 0;
-    text[n] = '\0';
-    for (const char *line = text; line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        if (strncmp(line, "oom_kill ", 9) == 0)
-            return strtoull(line + 9, NULL, 10);
-    }
-    return 0;
+    return fd_read_count(task.oom_fd, "oom_kill");
+}
+
+static uint64_t read_refused_forks(void)
+{
+    return fd_read_count(task.pids_fd, "max");
 }
 
 static void close_watchers(void)
@@ -100,7 +96,8 @@ static int clear_last(struct err *err)
         log_close(&task.logs[i]);
     ending_close(&task.ending);
     cleanup_fd_at(&task.oom_fd);
-    task.oom_fd = -1;
+    cleanup_fd_at(&task.pids_fd);
+    task.oom_fd = task.pids_fd = -1;
     for (size_t i = 0; i < ARRAY_LEN(names); i++)
         if (unlinkat(INIT_FD_TASK_FOLDER, names[i], 0) < 0 && errno != ENOENT)
             return err_errno(err, errno, "cannot remove the last task's %s", names[i]);
@@ -108,14 +105,14 @@ static int clear_last(struct err *err)
 }
 
 /* Without O_APPEND, which splice(2) refuses. */
-static int open_logs(struct err *err)
+static int open_logs(int64_t max_bytes, struct err *err)
 {
     for (size_t i = 0; i < LOGS; i++) {
         int fd = openat(INIT_FD_TASK_FOLDER, log_names[i],
                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
         if (fd < 0)
             return err_errno(err, errno, "cannot create %s", log_names[i]);
-        task.logs[i] = (struct init_log){.pipe_fd = -1, .file_fd = fd};
+        task.logs[i] = (struct init_log){.pipe_fd = -1, .file_fd = fd, .max_bytes = max_bytes};
     }
     return 0;
 }
@@ -150,13 +147,13 @@ static int write_pid(struct err *err)
 }
 
 /* Starts it and fills in what is known of it. On error nothing runs. */
-static int run(struct spawn_request *request, int64_t deadline_ms, struct err *err)
+static int run(struct spawn_request *request, const struct msg_init_task *body, struct err *err)
 {
     int result = clear_last(err);
     if (result == 0)
         result = reserve_record(err);
     if (result == 0)
-        result = open_logs(err);
+        result = open_logs(body->log_bytes > 0 ? body->log_bytes : LIMIT_TASK_LOG_BYTES, err);
     struct spawned program = {0};
     if (result == 0)
         result = ending_spawn(request, &task.ending, &program, err);
@@ -164,8 +161,8 @@ static int run(struct spawn_request *request, int64_t deadline_ms, struct err *e
         return result;
     task.state = TASK_RUNNING;
     task.ending.grace_ms = LIMIT_STOP_GRACE_MS;
-    if (deadline_ms > 0)
-        task.ending.deadline_at_ms = clock_monotonic_ms() + deadline_ms;
+    if (body->deadline_ms > 0)
+        task.ending.deadline_at_ms = clock_monotonic_ms() + body->deadline_ms;
     result = watch_pipes(&program, err);
     if (result == 0)
         result = write_pid(err);
@@ -185,6 +182,7 @@ static const char *refusal(void)
 
 void task_start(struct ipc_message *message)
 {
+    const struct msg_init_task *body = IPC_BODY(message, msg_init_task);
     struct msg_init_started started = {0};
     struct err err = {0};
     const char *why_not = refusal();
@@ -195,16 +193,17 @@ void task_start(struct ipc_message *message)
             .prompt_fd = message->fd_count > 1 ? message->fds[1] : -1,
             .procs_fd = message->fd_count > 2 ? message->fds[2] : -1,
             .user = EXEC_AS_AGENT,
+            .open_files = body->open_files,
         };
         int64_t started_ms = clock_unix_ms();
-        result = run(&request, IPC_BODY(message, msg_init_task)->deadline_ms, &err);
-        task.end =
-            (struct task_end){.started_ms = started_ms,
-                              .memory_limit = IPC_BODY(message, msg_init_task)->memory_limit};
+        result = run(&request, body, &err);
+        task.end = (struct task_end){.started_ms = started_ms, .memory_limit = body->memory_limit};
         if (result == 0)
             task.ending.kill_fd = ipc_take_fd(message, 3);
         task.oom_fd = ipc_take_fd(message, 4);
         task.oom_before = read_oom_kills();
+        task.pids_fd = ipc_take_fd(message, 5);
+        task.pids_before = read_refused_forks();
     }
     started.code = -result;
     started.pid = result == 0 ? task.ending.pid : 0;
@@ -219,7 +218,9 @@ static void judge(int status)
     end_from_status(status, end);
     end->ended_ms = clock_unix_ms();
     end->oom_kills = (uint32_t)(read_oom_kills() - task.oom_before);
-    end->log_cut = (task.logs[0].is_cut ? 1U : 0) | (task.logs[1].is_cut ? 2U : 0);
+    end->hits = (task.logs[0].is_cut ? TASK_HIT_STDOUT : 0U) |
+                (task.logs[1].is_cut ? TASK_HIT_STDERR : 0U) |
+                (read_refused_forks() > task.pids_before ? TASK_HIT_PIDS : 0U);
     if (task.ending.why != TASK_END_NONE)
         end->kind = (int32_t)task.ending.why;
     else if (end->kind == TASK_END_SIGNALED && end->code == SIGKILL && end->oom_kills)
@@ -264,7 +265,9 @@ void task_cancel(const struct ipc_message *message)
         link_send_status(message->header.id, ESRCH, "no task is running");
         return;
     }
-    ending_begin(&task.ending, TASK_END_CANCELLED, IPC_BODY(message, msg_init_grace)->grace_ms);
+    const struct msg_init_grace *body = IPC_BODY(message, msg_init_grace);
+    ending_begin(&task.ending, body->is_over_disk ? TASK_END_DISK : TASK_END_CANCELLED,
+                 body->grace_ms);
     link_send_status(message->header.id, 0, "");
 }
 

@@ -244,6 +244,8 @@ struct msg_init_state {
 struct msg_init_task {
     int64_t deadline_ms;  /* 0: none */
     int64_t memory_limit; /* bytes; 0: none. For the record of an end for want of memory */
+    int64_t log_bytes;    /* most of each log; 0: of LIMIT_TASK_LOG_BYTES */
+    uint64_t open_files;  /* most of a process; 0: as init */
 };
 struct msg_init_exec {
     uint64_t exec; /* number chosen by the supervisor; comes back in INIT_EXEC_ENDED */
@@ -252,6 +254,7 @@ struct msg_init_exec {
     uint32_t has_stdin;                   /* INIT_STARTED brings the write end of its input */
     uint32_t is_ended_apart; /* with all that it started: its group, or a namespace of its own */
     int64_t timeout_ms;      /* 0: none */
+    uint64_t open_files;     /* as of a task */
 };
 struct msg_init_exec_end {
     uint64_t exec;
@@ -268,4 +271,5 @@ struct msg_init_ended {
 };
 struct msg_init_grace {
     int64_t grace_ms;
+    uint64_t is_over_disk; /* INIT_TASK_CANCEL: TASK_END_DISK is why */
 };

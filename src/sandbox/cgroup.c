@@ -219,24 +219,32 @@ int cgroup_remove(const struct cgroups *cgroups, const char *name, struct err *e
     return result;
 }
 
-/* Where "oom_kill N" of the instance is counted: in the group that has the limit. */
-static int open_oom(const struct cgroups *cgroups, const char *name)
+/* Where it is counted what the instance was refused: in the group that has the limit. */
+static int open_events(const struct cgroups *cgroups, enum cgroup_controller controller,
+                       const char *name)
 {
-    char path[128];
-    if (cgroups->v1_fd[CGROUP_MEMORY] >= 0) {
-        snprintf(path, sizeof(path), "%s/memory.oom_control", name);
-        return openat(cgroups->v1_fd[CGROUP_MEMORY], path, O_RDONLY | O_CLOEXEC);
-    }
-    if (!cgroups->v2_has[CGROUP_MEMORY])
+    bool is_v1 = cgroups->v1_fd[controller] >= 0;
+    const char *file = is_v1 ? "memory.oom_control" : "memory.events";
+    if (controller == CGROUP_PIDS)
+        file = "pids.events";
+    if (!cgroups_has(cgroups, controller))
         return -1;
-    snprintf(path, sizeof(path), "%s/memory.events", name);
-    return openat(cgroups->v2_fd, path, O_RDONLY | O_CLOEXEC);
+    char path[128];
+    snprintf(path, sizeof(path), "%s/%s", name, file);
+    return openat(is_v1 ? cgroups->v1_fd[controller] : cgroups->v2_fd, path, O_RDONLY | O_CLOEXEC);
+}
+
+void cgroup_refused(const struct cgroups *cgroups, const char *name, struct sandbox_refused *ret)
+{
+    cleanup_fd int memory = open_events(cgroups, CGROUP_MEMORY, name);
+    cleanup_fd int pids = open_events(cgroups, CGROUP_PIDS, name);
+    *ret = (struct sandbox_refused){fd_read_count(memory, "oom_kill"), fd_read_count(pids, "max")};
 }
 
 int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const char *leaf,
                        struct sandbox_group *ret, struct err *err)
 {
-    struct sandbox_group group = {.procs_fd = -1, .kill_fd = -1, .oom_fd = -1};
+    struct sandbox_group group = SANDBOX_GROUP_NONE;
     if (cgroups->v2_fd >= 0) {
         cleanup_fd int parent = open_group(cgroups->v2_fd, name);
         if (parent < 0)
@@ -252,7 +260,8 @@ int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const ch
             return err_errno(err, code, "cannot open the cgroup %s/%s", name, leaf);
         }
     }
-    group.oom_fd = open_oom(cgroups, name);
+    group.oom_fd = open_events(cgroups, CGROUP_MEMORY, name);
+    group.pids_fd = open_events(cgroups, CGROUP_PIDS, name);
     *ret = group;
     return 0;
 }

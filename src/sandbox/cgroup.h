@@ -66,6 +66,8 @@ int cgroup_remove(const struct cgroups *cgroups, const char *name, struct err *e
 /* The same when all in it was killed just now: waits until they have left it, 2 s at most. */
 int cgroup_remove_late(const struct cgroups *cgroups, const char *name, struct err *err);
 
+void cgroup_refused(const struct cgroups *cgroups, const char *name, struct sandbox_refused *ret);
+
 /* A group for one program below the instance's. */
 int cgroup_leaf_create(const struct cgroups *cgroups, const char *name, const char *leaf,
                        struct sandbox_group *ret, struct err *err);

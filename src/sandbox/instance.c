@@ -266,6 +266,12 @@ int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, co
     return cgroup_list(&host->cgroups, found, ctx, err);
 }
 
+void sandbox_instance_refused(struct sandbox_host *host, const char *instance,
+                              struct sandbox_refused *ret)
+{
+    cgroup_refused(&host->cgroups, instance, ret);
+}
+
 int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
                          struct sandbox_group *ret, struct err *err)
 {
@@ -288,5 +294,6 @@ void sandbox_group_close(struct sandbox_group *group)
     cleanup_fd_at(&group->procs_fd);
     cleanup_fd_at(&group->kill_fd);
     cleanup_fd_at(&group->oom_fd);
-    *group = (struct sandbox_group){.procs_fd = -1, .kill_fd = -1, .oom_fd = -1};
+    cleanup_fd_at(&group->pids_fd);
+    *group = SANDBOX_GROUP_NONE;
 }

@@ -104,8 +104,17 @@ int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, co
 struct sandbox_group {
     int procs_fd; /* cgroup.procs, opened for writing by us: init moves a child in by writing "0" */
     int kill_fd;  /* cgroup.kill */
-    int oom_fd;   /* has a line "oom_kill N" that counts for the instance or the group */
+    int oom_fd;   /* has a line "oom_kill N" that counts for the instance */
+    int pids_fd;  /* the same of "max N": processes that were refused */
 };
+#define SANDBOX_GROUP_NONE                                                                         \
+    ((struct sandbox_group){.procs_fd = -1, .kill_fd = -1, .oom_fd = -1, .pids_fd = -1})
+/* What a running instance was refused, since it was made. */
+struct sandbox_refused {
+    uint64_t oom_kills, forks;
+};
+void sandbox_instance_refused(struct sandbox_host *host, const char *instance,
+                              struct sandbox_refused *ret);
 int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
                          struct sandbox_group *ret, struct err *err);
 int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,

@@ -40,6 +40,8 @@ struct config {
     int64_t memory_mib;  /* 0: no limit; so are the next two */
     int64_t cpu_millis;
     int64_t pids;
+    int64_t open_files;  /* of a process */
+    int64_t log_mib;     /* of each log of a task */
     int64_t deadline_ms; /* of a task that names none; 0: none */
     int64_t floor_disk_mib, floor_disk_files, floor_memory_mib; /* 0: no floor */
     int64_t inactivity_ms;

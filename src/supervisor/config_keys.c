@@ -61,6 +61,13 @@ const struct config_key config_keys[] = {
      .describe = "cpus of an instance, 0.5 is half of one; 0: no limit"},
     {"limits.pids", KEY_INTEGER, AT(pids), 0, 4194304, .number = 1024,
      .describe = "processes of an instance; 0: no limit"},
+    {"limits.open_files", KEY_INTEGER, AT(open_files), 64, 1048576, .number = 524288,
+     .describe = "open files of a process; it begins with 16384 at most",
+     .details = "of each program, root's too: it may raise its own up to this, and the machine's "
+                "own limit"},
+    {"limits.log_mib", KEY_INTEGER, AT(log_mib), 1, 1LL << 20, .number = LIMIT_TASK_LOG_BYTES >> 20,
+     .describe = "size of each of the two logs of a task; the rest is dropped",
+     .details = "and marked; the task's state tells `logCut`"},
     {"limits.deadline_ms", KEY_INTEGER, AT(deadline_ms), 0, WEEK_MS, .number = 0,
      .describe = "a task that runs for so long is ended; 0: no limit",
      .details = "unless its start names another deadline; it is told as failed then"},

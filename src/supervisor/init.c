@@ -38,7 +38,9 @@ static void init_on_state(struct sandbox *sandbox, struct ipc_message *message)
     ports_ask(sandbox); /* before any program is started */
     if (was_starting && sandbox->is_adopted)
         sandbox->foreign_runs = body->execs;
-    tasks_learn(sandbox, (enum task_state)body->task);
+    if (was_starting)
+        hits_begin(sandbox);
+    tasks_learn(sandbox, (enum task_state)body->task, &body->end);
     if (was_starting && sandbox->foreign_runs == 0)
         runs_resume_clone(sandbox);
     if (was_starting) {
@@ -76,7 +78,7 @@ static void init_on_message(void *ctx, struct ipc_message *message)
             break;
         return;
     case IPC_INIT_TASK_ENDED:
-        tasks_ended(sandbox);
+        tasks_ended(sandbox, &IPC_BODY(message, msg_init_ended)->end);
         return;
     case IPC_INIT_EXEC_ENDED:
         runs_ended(sandbox, IPC_BODY(message, msg_init_ended));

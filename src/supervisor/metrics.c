@@ -32,6 +32,17 @@ static int metrics_append_states(struct buf *text, const struct supervisor *supe
     return result;
 }
 
+static int metrics_append_hits(struct buf *text, const struct supervisor *supervisor)
+{
+    int result = buf_append_string(text, "# HELP paddock_limit_hits_total Ends of tasks and "
+                                         "programs in whose time a limit of their sandbox was "
+                                         "hit.\n# TYPE paddock_limit_hits_total counter\n");
+    for (enum hit i = 0; i < HIT_KINDS && result == 0; i++)
+        result = buf_appendf(text, "paddock_limit_hits_total{limit=\"%s\"} %" PRIu64 "\n",
+                             hits_name(i), supervisor->counters.hits[i]);
+    return result;
+}
+
 static uint64_t metrics_running_tasks(const struct supervisor *supervisor)
 {
     uint64_t count = 0;
@@ -199,6 +210,8 @@ static int metrics_append_all(struct buf *text, const struct supervisor *supervi
         result = metrics_append(text, &list[i]);
     if (result == 0)
         result = metrics_append_states(text, supervisor);
+    if (result == 0)
+        result = metrics_append_hits(text, supervisor);
     return result == 0 ? metrics_append_rules(text) : result;
 }
 

@@ -87,7 +87,8 @@ static void runs_send(struct sandbox *sandbox, const struct run *run, const stru
                                  .user = op->user,
                                  .has_stdin = op->has_stdin,
                                  .is_ended_apart = op->is_ended_apart,
-                                 .timeout_ms = op->timeout_ms};
+                                 .timeout_ms = op->timeout_ms,
+                                 .open_files = (uint64_t)sandbox->supervisor->config->open_files};
     if (op->no_cwd && !sandbox->meta.is_cloned && !sandbox->meta.is_cloning)
         IPC_SET_TEXT(body.cwd, sandbox->workdir);
     int fds[3] = {op->fd, group->procs_fd, group->kill_fd};
@@ -125,7 +126,7 @@ static int runs_make_group(struct sandbox *sandbox, const struct op *op, uint64_
 void runs_exec(struct sandbox *sandbox, const struct op *op)
 {
     uint64_t number = sandbox->next_number++;
-    struct sandbox_group group = {-1, -1, -1};
+    struct sandbox_group group = SANDBOX_GROUP_NONE;
     if (runs_make_group(sandbox, op, number, &group) < 0)
         return;
     if (op->is_clone) {
@@ -375,11 +376,22 @@ static void runs_clone_ended(struct sandbox *sandbox, const struct run *run,
     runs_tell_end(sandbox->supervisor, run->reply, end, "");
 }
 
-static void runs_tell_apart(struct sandbox *sandbox, const struct run *run,
-                            const struct task_end *end)
+/* The end of an exec, with the limit that was in its way. */
+static void runs_tell_exec(struct sandbox *sandbox, const struct run *run,
+                           const struct task_end *end, const struct hits *hits)
 {
     char text[128] = "";
+    bool is_killed = end->kind == TASK_END_SIGNALED && end->code == SIGKILL;
+    bool has_failed = is_killed || (end->kind == TASK_END_EXITED && end->code != 0);
     if (end->kind == TASK_END_DEADLINE)
+        hits_note(sandbox, HIT_DEADLINE);
+    if (has_failed && hits->memory)
+        snprintf(text, sizeof(text),
+                 "paddock: the sandbox ran out of memory: its limit is %" PRId64 " MiB",
+                 table_memory_bytes(sandbox) >> 20);
+    else if (has_failed && hits->pids)
+        snprintf(text, sizeof(text), "paddock: the sandbox came to its limit of processes");
+    else if (end->kind == TASK_END_DEADLINE)
         snprintf(text, sizeof(text), "paddock: the program was ended: its %" PRId64 " ms were over",
                  run->timeout_ms);
     runs_tell_end(sandbox->supervisor, run->reply, end, text);
@@ -388,11 +400,12 @@ static void runs_tell_apart(struct sandbox *sandbox, const struct run *run,
 void runs_ended(struct sandbox *sandbox, const struct msg_init_ended *body)
 {
     struct run *run = runs_take(sandbox, body->exec);
+    struct hits hits = hits_look(sandbox);
     table_touch(sandbox);
     if (run && run->is_clone)
         runs_clone_ended(sandbox, run, &body->end);
     else if (run)
-        runs_tell_apart(sandbox, run, &body->end);
+        runs_tell_exec(sandbox, run, &body->end, &hits);
     else if (sandbox->foreign_runs && --sandbox->foreign_runs == 0)
         runs_resume_clone(sandbox);
     runs_free(run);

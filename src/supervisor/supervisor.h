@@ -8,6 +8,7 @@
  *   dispatch, documents             the api's requests, and the JSON of its questions
  *   table, instance, init           sandboxes: queue of operations, lifecycle, messages of init
  *   settings                        what clients set of a sandbox
+ *   hits                            limits that sandboxes ran into
  *   runs, tasks, images, jails      what runs in them and beside them
  *   recover, leftovers, trash       what is found at start, what is left over
  *   expiry, usage                   the end of stopped sandboxes; what all take on the disk
@@ -49,11 +50,15 @@ struct policy_report {
     char text[2 * MSG_TEXT];
 };
 
+/* Limits of a sandbox that are told when they are hit. */
+enum hit { HIT_MEMORY, HIT_PIDS, HIT_DISK, HIT_LOG, HIT_DEADLINE, HIT_KINDS };
+
 /* Since the supervisor's start, for /metrics. */
 struct counters {
     int64_t started_ms; /* Unix time */
     uint64_t ready, not_started;
     uint64_t tasks_ended, tasks_lost;
+    uint64_t hits[HIT_KINDS]; /* ends of tasks and programs in whose time it was hit */
 };
 
 struct supervisor {

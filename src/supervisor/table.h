@@ -88,6 +88,8 @@ struct sandbox {
     int port_fds[MSG_PORTS]; /* for each */
     char failure[MSG_TEXT];  /* why the start failed */
 
+    struct sandbox_refused refused; /* as last looked at by hits_look */
+
     bool is_silent; /* init left a request unanswered for LIMIT_ANSWER_MS, and said nothing since */
     struct run *runs;
     uint32_t foreign_runs; /* execs of a former supervisor that still run */
@@ -153,6 +155,17 @@ void instance_ready(struct sandbox *sandbox);                 /* STARTING to RUN
 /* Closes descriptors and events without ending the instance: at the daemon's own end. */
 void instance_let_go(struct sandbox *sandbox);
 
+/* hits.c: notes which limits were hit, in the metrics and the log. */
+const char *hits_name(enum hit hit);
+void hits_note(struct sandbox *sandbox, enum hit hit);
+/* What the instance was refused since the last look; `hits_begin` is the first, which tells
+ * nothing. True of a member: it was hit. */
+struct hits {
+    bool memory, pids;
+};
+void hits_begin(struct sandbox *sandbox);
+struct hits hits_look(struct sandbox *sandbox);
+
 /* spending.c */
 void spending_add(struct supervisor *supervisor, const struct msg_usage *body);
 void spending_end(struct sandbox *sandbox); /* what is not written yet is written now */
@@ -199,8 +212,8 @@ const char *tasks_refusal(const struct sandbox *sandbox);
 void tasks_start(struct sandbox *sandbox, const struct op *op);
 bool tasks_started(struct sandbox *sandbox, const struct ipc_message *message);
 /* init says that it is so (after a start or a look). */
-void tasks_learn(struct sandbox *sandbox, enum task_state state);
-void tasks_ended(struct sandbox *sandbox);
+void tasks_learn(struct sandbox *sandbox, enum task_state state, const struct task_end *end);
+void tasks_ended(struct sandbox *sandbox, const struct task_end *end);
 /* The instance is gone: what was running has ended or is lost. */
 void tasks_instance_gone(struct sandbox *sandbox);
 void tasks_cancel(struct sandbox *sandbox, struct reply reply);

@@ -18,6 +18,8 @@
 #include "util/fd.h"
 #include "util/log.h"
 
+/* The first version of messages in which init takes pids.events. */
+#define HITS_VERSION 10
 /* Files of an ended task, in the order of TASK_STATE. */
 #define TASK_FILES 4
 
@@ -85,7 +87,7 @@ static int tasks_clear_files(struct sandbox *sandbox, struct err *err)
 
 static int tasks_send(struct sandbox *sandbox, int spec, const struct op *op, struct err *err)
 {
-    struct sandbox_group group = {-1, -1, -1};
+    struct sandbox_group group = SANDBOX_GROUP_NONE;
     /* That of the last task, when something of it lives on, is in the way; it is used again. */
     sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, "task", NULL);
     int result =
@@ -94,10 +96,13 @@ static int tasks_send(struct sandbox *sandbox, int spec, const struct op *op, st
         return result;
     struct msg_init_task body = {
         .deadline_ms = op->timeout_ms ? op->timeout_ms : sandbox->supervisor->config->deadline_ms,
-        .memory_limit = table_memory_bytes(sandbox)};
-    int fds[5] = {spec, op->fd, group.procs_fd, group.kill_fd, group.oom_fd};
+        .memory_limit = table_memory_bytes(sandbox),
+        .log_bytes = sandbox->supervisor->config->log_mib * 1024 * 1024,
+        .open_files = (uint64_t)sandbox->supervisor->config->open_files};
+    int fds[] = {spec, op->fd, group.procs_fd, group.kill_fd, group.oom_fd, group.pids_fd};
+    size_t most = sandbox->init_version < HITS_VERSION ? ARRAY_LEN(fds) - 1 : ARRAY_LEN(fds);
     size_t count = 2;
-    while (count < ARRAY_LEN(fds) && fds[count] >= 0)
+    while (count < most && fds[count] >= 0)
         count++;
     channel_send(sandbox->init, IPC_INIT_TASK, sandbox->task_number, &body, fds, count);
     sandbox_group_close(&group);
@@ -291,22 +296,27 @@ static void tasks_set_state(struct sandbox *sandbox, enum task_state state)
     tasks_answer_waiters(sandbox);
 }
 
-void tasks_ended(struct sandbox *sandbox)
+void tasks_ended(struct sandbox *sandbox, const struct task_end *end)
 {
     /* After a look (tasks_learn) it may be known already. */
     if (sandbox->meta.task != TASK_RUNNING)
         return;
+    hits_look(sandbox);
+    if (end->hits & TASK_HIT_LOG)
+        hits_note(sandbox, HIT_LOG);
+    if (end->kind == TASK_END_DEADLINE)
+        hits_note(sandbox, HIT_DEADLINE);
     tasks_set_state(sandbox, TASK_ENDED);
     /* What the agent left running in the group ends with it or keeps it; the next task sees. */
     sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, "task", NULL);
 }
 
-void tasks_learn(struct sandbox *sandbox, enum task_state state)
+void tasks_learn(struct sandbox *sandbox, enum task_state state, const struct task_end *end)
 {
     if (sandbox->task_number || state == sandbox->meta.task)
         return; /* its start is under way, or nothing is new */
     if (sandbox->meta.task == TASK_RUNNING && state == TASK_ENDED)
-        tasks_ended(sandbox);
+        tasks_ended(sandbox, end);
     else if (sandbox->meta.task == TASK_RUNNING && state == TASK_NONE)
         tasks_set_state(sandbox, TASK_LOST); /* noted, but init never got it */
 }

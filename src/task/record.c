@@ -15,7 +15,7 @@ static const char *const task_end_names[] = {
     [TASK_END_NONE] = "none",           [TASK_END_EXITED] = "exited",
     [TASK_END_SIGNALED] = "signaled",   [TASK_END_CANCELLED] = "cancelled",
     [TASK_END_DEADLINE] = "deadline",   [TASK_END_OOM] = "out-of-memory",
-    [TASK_END_FAILED] = "start-failed",
+    [TASK_END_FAILED] = "start-failed", [TASK_END_DISK] = "disk-limit",
 };
 
 const char *task_end_kind_name(enum task_end_kind kind)
@@ -30,7 +30,7 @@ size_t task_end_write(const struct task_end *end, char ret[TASK_END_JSON_MAX])
                        ",\"logCut\":%" PRIu32 ",\"startedMs\":%" PRId64 ",\"endedMs\":%" PRId64
                        ",\"memoryLimit\":%" PRId64 "}\n",
                        task_end_kind_name((enum task_end_kind)end->kind), end->code, end->oom_kills,
-                       end->log_cut, end->started_ms, end->ended_ms, end->memory_limit);
+                       end->hits, end->started_ms, end->ended_ms, end->memory_limit);
     assert(len > 0 && len < TASK_END_JSON_MAX);
     return (size_t)len;
 }
@@ -110,7 +110,7 @@ int task_end_read(const char *data, size_t len, struct task_end *ret, struct err
     task_read_text(&reader, ",\"oomKills\":");
     end.oom_kills = (uint32_t)task_read_integer(&reader, 0, UINT32_MAX);
     task_read_text(&reader, ",\"logCut\":");
-    end.log_cut = (uint32_t)task_read_integer(&reader, 0, UINT32_MAX);
+    end.hits = (uint32_t)task_read_integer(&reader, 0, UINT32_MAX);
     task_read_text(&reader, ",\"startedMs\":");
     end.started_ms = task_read_integer(&reader, INT64_MIN, INT64_MAX);
     task_read_text(&reader, ",\"endedMs\":");

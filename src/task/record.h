@@ -6,9 +6,9 @@
  *   pid          "PID BOOT_ID\n": the agent's process id inside, and the instance it ran in
  *   exit-code    "N\n"; 128 + signal when a signal ended it (as a shell tells it)
  *   end.json     struct task_end, by task_end_write
- *   stdout.log   what the agent printed, up to LIMIT_TASK_LOG_BYTES, then a line that says it was
- * cut stderr.log outcome.json written by api: {"state","result"|"error",...}: the answer of GET
- * .../task
+ *   stdout.log, stderr.log   what the agent printed, up to limits.log_mib each, then a line that
+ *                says it was cut
+ *   outcome.json written by api: {"state","result"|"error",...}: the answer of GET .../task
  */
 #pragma once
 
@@ -33,13 +33,23 @@ enum task_end_kind {
     TASK_END_DEADLINE,  /* its deadline passed */
     TASK_END_OOM,       /* its main process was killed for memory */
     TASK_END_FAILED,    /* it could not be started; code: errno */
+    TASK_END_DISK,      /* its sandbox was over its limit of files */
 };
+
+/* What it ran into that the other members do not tell. */
+enum task_hit {
+    TASK_HIT_STDOUT = 1 << 0, /* stdout.log was cut */
+    TASK_HIT_STDERR = 1 << 1, /* stderr.log */
+    TASK_HIT_PIDS = 1 << 2,   /* no more processes were to be had */
+    TASK_HIT_DISK = 1 << 3,   /* no more files or bytes were to be had */
+};
+#define TASK_HIT_LOG (TASK_HIT_STDOUT | TASK_HIT_STDERR)
 
 struct task_end {
     int32_t kind; /* enum task_end_kind */
     int32_t code;
     uint32_t oom_kills;   /* processes killed for memory while it ran */
-    uint32_t log_cut;     /* bit 0: stdout.log was cut, bit 1: stderr.log */
+    uint32_t hits;        /* enum task_hit; "logCut" in the file, where the first two were alone */
     int64_t started_ms;   /* Unix time */
     int64_t ended_ms;     /* Unix time */
     int64_t memory_limit; /* bytes; 0: none known */

@@ -5,6 +5,8 @@
 #include <linux/openat2.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -33,6 +35,20 @@ int fd_open_beneath(int dir_fd, const char *path, int flags, mode_t mode, bool r
             return err_set(err, EINVAL, "%s is not a regular file", path);
     }
     return TAKE_FD(fd);
+}
+
+uint64_t fd_read_count(int fd, const char *key)
+{
+    char text[1024];
+    size_t len = strlen(key);
+    ssize_t n = fd < 0 ? -1 : pread(fd, text, sizeof(text) - 1, 0);
+    text[n > 0 ? n : 0] = '\0';
+    for (const char *line = text; line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (strncmp(line, key, len) == 0 && line[len] == ' ')
+            return strtoull(line + len, NULL, 10);
+    }
+    return 0;
 }
 
 int fd_read_all(int fd, struct buf *ret)

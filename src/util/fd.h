@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <sys/types.h>
 
 #include "util/buf.h"
@@ -30,6 +31,9 @@ int fd_write_all(int fd, const void *data, size_t len);
 /* Writes dir_fd/name whole or not at all: temporary file, fsync, rename, fsync of the folder. */
 int fd_write_file_atomic(int dir_fd, const char *name, mode_t mode, const void *data, size_t len,
                          struct err *err);
+/* N of the line "KEY N" of a small file of the kernel's, from its start; 0: there is none, or fd is
+ * -1. Allocates nothing. */
+uint64_t fd_read_count(int fd, const char *key);
 /* Makes sure that a later fd_write_file_atomic of at most `bytes` needs no room on the disk: it is
  * taken now, in NAME.tmp. Holds on file systems that write in place, which btrfs does not. */
 int fd_reserve_file(int dir_fd, const char *name, mode_t mode, size_t bytes, struct err *err);

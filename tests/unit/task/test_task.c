@@ -84,7 +84,7 @@ static void test_an_end_survives_the_journey(void)
 {
     const struct task_end ends[] = {
         {.kind = TASK_END_EXITED, .code = 0, .started_ms = 1, .ended_ms = 2},
-        {.kind = TASK_END_SIGNALED, .code = 9, .oom_kills = UINT32_MAX, .log_cut = 3},
+        {.kind = TASK_END_SIGNALED, .code = 9, .oom_kills = UINT32_MAX, .hits = 15},
         {.kind = TASK_END_OOM, .code = INT32_MIN, .memory_limit = INT64_MAX},
         {.kind = TASK_END_FAILED, .code = INT32_MAX, .started_ms = INT64_MIN},
     };
