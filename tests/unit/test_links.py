@@ -15,13 +15,13 @@ LIBC = {"libc", "ld-linux-x86-64", "ld-linux-aarch64"}
 # statically.
 ALLOWED = {
     "paddockd": {"libnl-3", "libnl-route-3", "libcap", "libseccomp", "libyajl", "libuv"},
-    "paddock-api": {"libllhttp", "libcrypto", "libyajl", "libuv"},
+    "paddock-api": {"libllhttp", "libcrypto", "libwslay", "libyajl", "libuv"},
     "paddock-egress": {"libllhttp", "libssl", "libcrypto", "libnghttp2", "libyajl",
                        "libuv", "libz", "libbrotlidec", "libzstd"},
     "paddock-init": set(),
     "paddock-jail": {"libarchive", "libcrypto", "libyajl"},  # imports; the diff is made by git
     "paddock-image-build": {"libyajl"},
-    "paddock": {"libarchive", "libcurl", "libyajl"},
+    "paddock": {"libarchive", "libcurl", "libwslay", "libyajl"},
 }
 STATIC = {"paddock-init"}
 
