@@ -11,7 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char *const namespaces[] = {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"};
+static const char *const namespaces[] = {"user", "cgroup", "mnt", "pid", "net", "ipc", "uts"};
 
 static void print_namespaces(const char *nonce)
 {

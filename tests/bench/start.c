@@ -1,18 +1,25 @@
 /*
- * The start bench: client of our API and launcher of bwrap in one program, in turn, so that both
+ * The start bench: client of our API and launcher of its peers in one program, in turn, so that all
  * are timed by the same clock and meet the same machine. The clock runs from before connect(2) or
- * posix_spawn(3) to the first byte of the probe's output. Each of our runs uses a name that was
- * never there, and is checked afterwards: its confinement, and its limits in the cgroup files.
+ * posix_spawn(3) to the first byte of the probe's output. Each of our starts uses a name that was
+ * never there; one at a time, it is checked afterwards: its confinement, and its limits in the
+ * cgroup files.
  *
- *   bench_start SOCKET COUNT WARM-UP BWRAP...    (BWRAP...: its command line but the probe's part)
- * prints "ours<TAB>microseconds" and "bwrap<TAB>microseconds" per run.
+ *   bench_start start SOCKET COUNT WARM-UP PEER...   each of ours and of the peers, in turn
+ *   bench_start exec SOCKET COUNT WARM-UP PEER       in the running sandbox "running"
+ *   bench_start many SOCKET COUNT WARM-UP PEER       COUNT times as many at once as MANY
+ *
+ * A PEER is NAME=COMMAND LINE; its words are split at spaces, {nonce} and {id} are replaced.
+ * Prints "NAME<TAB>microseconds" per measured run, "ours" for us.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
+#include <poll.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +31,8 @@
 #include <unistd.h>
 
 #define PROBE "/usr/local/bin/paddock-probe"
+#define MANY 50
+#define WORDS 64
 extern char **environ;
 
 static void fail(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
@@ -103,10 +112,11 @@ static int look_at_group(const char *path, const struct stat *st, int kind, stru
     return 0;
 }
 
-static void check_namespaces(const char *output)
+/* `shared`: of how many of the kinds, from the first on, the peer makes none of its own. */
+static void check_namespaces(const char *output, size_t shared)
 {
-    static const char *const kinds[] = {"user", "mnt", "pid", "net", "ipc", "uts", "cgroup"};
-    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    static const char *const kinds[] = {"user", "cgroup", "mnt", "pid", "net", "ipc", "uts"};
+    for (size_t i = shared; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
         char path[64];
         char own[64];
         snprintf(path, sizeof(path), "/proc/self/ns/%s", kinds[i]);
@@ -141,77 +151,241 @@ static void check_instance(const char *socket_path, const char *name, const char
         fail("%s: %d of the limits memory, cpu, pids are in force", name, limits_seen);
 }
 
-static void run_ours(const char *socket_path, int number)
-{
-    char name[64];
+/* A program on its way to its first output. */
+struct run {
     char nonce[64];
-    char path[128];
-    char body[256];
-    char answer[8192];
-    snprintf(name, sizeof(name), "bench-%d-%d", (int)getpid(), number);
-    snprintf(nonce, sizeof(nonce), "nonce-%lld-%d", (long long)now_us(), number);
-    snprintf(path, sizeof(path), "/sandboxes/%s/exec", name);
-    snprintf(body, sizeof(body), "{\"argv\":[\"" PROBE "\",\"%s\"]}", nonce);
-    int64_t begin = now_us();
-    request(socket_path, "POST", path, body, nonce, answer);
-    int64_t end = now_us();
-    check_namespaces(answer);
-    check_instance(socket_path, name, nonce);
-    snprintf(path, sizeof(path), "/sandboxes/%s", name);
-    request(socket_path, "DELETE", path, "", "HTTP/1.1 2", answer);
-    printf("ours\t%lld\n", (long long)(end - begin));
+    int fd; /* its output, or the answer to the request */
+    pid_t pid;
+    char output[2048];
+    size_t len;
+};
+
+static void make_nonce(struct run *run)
+{
+    static int count;
+    snprintf(run->nonce, sizeof(run->nonce), "nonce-%lld-%d", (long long)now_us(), count++);
 }
 
-static void run_bwrap(char **prefix, int prefix_len, int number)
+static void begin_ours(struct run *run, const char *socket_path, const char *name)
 {
-    char nonce[64];
-    char *argv[64];
+    char text[1024];
+    char body[256];
+    snprintf(body, sizeof(body), "{\"argv\":[\"" PROBE "\",\"%s\"]}", run->nonce);
+    int len = snprintf(text, sizeof(text),
+                       "POST /sandboxes/%s/exec HTTP/1.1\r\nHost: paddock\r\n"
+                       "Accept: text/event-stream\r\nContent-Length: %zu\r\n\r\n%s",
+                       name, strlen(body), body);
+    run->fd = connect_to(socket_path);
+    if (write(run->fd, text, (size_t)len) != len)
+        fail("cannot send a request");
+}
+
+/* The words of a command line with {nonce} and {id} put in. */
+static void split(const char *line, const struct run *run, char *room, size_t size,
+                  char *argv[WORDS])
+{
+    size_t at = 0;
     int argc = 0;
-    snprintf(nonce, sizeof(nonce), "nonce-%lld-%d", (long long)now_us(), number);
-    for (; argc < prefix_len && argc < 60; argc++)
-        argv[argc] = prefix[argc];
-    char probe[] = PROBE;
-    argv[argc++] = probe;
-    argv[argc++] = nonce;
+    while (*line && argc < WORDS - 1) {
+        size_t len = strcspn(line, " ");
+        const char *value = line;
+        size_t value_len = len;
+        if (strncmp(line, "{nonce}", len) == 0 || strncmp(line, "{id}", len) == 0) {
+            value = run->nonce;
+            value_len = strlen(value);
+        }
+        if (at + value_len + 1 > size)
+            fail("the command line is too long");
+        argv[argc++] = memcpy(room + at, value, value_len);
+        room[at + value_len] = '\0';
+        at += value_len + 1;
+        line += len + strspn(line + len, " ");
+    }
     argv[argc] = NULL;
-    int64_t begin = now_us();
+}
+
+static void begin_peer(struct run *run, char *const argv[])
+{
     int pipes[2];
     if (pipe2(pipes, O_CLOEXEC) < 0)
         fail("pipe: %s", strerror(errno));
     posix_spawn_file_actions_t actions;
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, pipes[1], STDOUT_FILENO);
-    pid_t pid;
-    if (posix_spawnp(&pid, argv[0], &actions, NULL, argv, environ) != 0)
+    if (posix_spawnp(&run->pid, argv[0], &actions, NULL, argv, environ) != 0)
         fail("cannot start %s", argv[0]);
-    close(pipes[1]);
-    char output[1024];
-    ssize_t len = read(pipes[0], output, sizeof(output) - 1);
-    int64_t end = now_us();
-    output[len > 0 ? len : 0] = '\0';
-    if (!strstr(output, nonce))
-        fail("bwrap: no nonce in its output");
-    check_namespaces(output);
     posix_spawn_file_actions_destroy(&actions);
-    close(pipes[0]);
-    waitpid(pid, NULL, 0);
-    printf("bwrap\t%lld\n", (long long)(end - begin));
+    close(pipes[1]);
+    run->fd = pipes[0];
+}
+
+/* Reads once. True when the line of the probe is there. */
+static int read_output(struct run *run)
+{
+    ssize_t n = read(run->fd, run->output + run->len, sizeof(run->output) - 1 - run->len);
+    if (n <= 0)
+        fail("it ended without the probe's output: %s", run->output);
+    run->len += (size_t)n;
+    run->output[run->len] = '\0';
+    return strstr(run->output, "uts:[") != NULL;
+}
+
+static void end_peer(struct run *run)
+{
+    close(run->fd);
+    int status;
+    if (waitpid(run->pid, &status, 0) != run->pid || status != 0)
+        fail("a peer ended with status %d", status);
+}
+
+/* One of a peer; `shared` as check_namespaces has it. Microseconds. */
+static int64_t run_peer(const char *line, size_t shared)
+{
+    struct run run = {0};
+    char room[2048];
+    char *argv[WORDS];
+    make_nonce(&run);
+    split(line, &run, room, sizeof(room), argv);
+    int64_t begin = now_us();
+    begin_peer(&run, argv);
+    while (!read_output(&run))
+        ;
+    int64_t end = now_us();
+    check_namespaces(run.output, shared);
+    if (strstr(line, "{nonce}") && !strstr(run.output, run.nonce))
+        fail("another's output: %s", run.output);
+    end_peer(&run);
+    return end - begin;
+}
+
+static int64_t run_ours(const char *socket_path, const char *name)
+{
+    struct run run = {0};
+    make_nonce(&run);
+    int64_t begin = now_us();
+    begin_ours(&run, socket_path, name);
+    while (!read_output(&run))
+        ;
+    int64_t end = now_us();
+    check_namespaces(run.output, 0);
+    if (!strstr(run.output, run.nonce))
+        fail("another's output: %s", run.output);
+    close(run.fd);
+    return end - begin;
+}
+
+static void fresh_name(char ret[64])
+{
+    static int count;
+    snprintf(ret, 64, "bench-%d-%d", (int)getpid(), count++);
+}
+
+static void remove_sandbox(const char *socket_path, const char *name)
+{
+    char path[128];
+    char answer[8192];
+    snprintf(path, sizeof(path), "/sandboxes/%.63s", name);
+    request(socket_path, "DELETE", path, "", "HTTP/1.1 2", answer);
+}
+
+static int64_t start_ours(const char *socket_path)
+{
+    char name[64];
+    char nonce[80];
+    fresh_name(name);
+    int64_t took = run_ours(socket_path, name);
+    snprintf(nonce, sizeof(nonce), "check-%s", name);
+    check_instance(socket_path, name, nonce);
+    remove_sandbox(socket_path, name);
+    return took;
+}
+
+/* From the first to the last one's output. */
+static int64_t wait_for_many(struct run runs[MANY], int64_t begin)
+{
+    struct pollfd polled[MANY];
+    int left = MANY;
+    for (int i = 0; i < MANY; i++)
+        polled[i] = (struct pollfd){.fd = runs[i].fd, .events = POLLIN};
+    while (left) {
+        if (poll(polled, MANY, 60000) <= 0)
+            fail("%d of %d did not come", left, MANY);
+        for (int i = 0; i < MANY; i++)
+            if (polled[i].revents && read_output(&runs[i])) {
+                polled[i].fd = -1;
+                left--;
+            }
+    }
+    return now_us() - begin;
+}
+
+static int64_t many_ours(const char *socket_path)
+{
+    static struct run runs[MANY];
+    static char names[MANY][64];
+    memset(runs, 0, sizeof(runs));
+    int64_t begin = now_us();
+    for (int i = 0; i < MANY; i++) {
+        make_nonce(&runs[i]);
+        fresh_name(names[i]);
+        begin_ours(&runs[i], socket_path, names[i]);
+    }
+    int64_t took = wait_for_many(runs, begin);
+    for (int i = 0; i < MANY; i++) {
+        check_namespaces(runs[i].output, 0);
+        close(runs[i].fd);
+        remove_sandbox(socket_path, names[i]);
+    }
+    return took;
+}
+
+static int64_t many_peers(const char *line)
+{
+    static struct run runs[MANY];
+    char room[2048];
+    char *argv[WORDS];
+    memset(runs, 0, sizeof(runs));
+    int64_t begin = now_us();
+    for (int i = 0; i < MANY; i++) {
+        make_nonce(&runs[i]);
+        split(line, &runs[i], room, sizeof(room), argv);
+        begin_peer(&runs[i], argv);
+    }
+    int64_t took = wait_for_many(runs, begin);
+    for (int i = 0; i < MANY; i++) {
+        check_namespaces(runs[i].output, 0);
+        end_peer(&runs[i]);
+    }
+    return took;
+}
+
+static void tell(int number, const char *who, size_t who_len, int64_t took)
+{
+    if (number >= 0)
+        printf("%.*s\t%lld\n", (int)who_len, who, (long long)took);
 }
 
 int main(int argc, char **argv)
 {
-    if (argc < 5)
-        fail("usage: bench_start SOCKET COUNT WARM-UP BWRAP...");
+    if (argc < 6)
+        fail("usage: bench_start start|exec|many SOCKET COUNT WARM-UP NAME=COMMAND...");
     signal(SIGPIPE, SIG_IGN);
-    int count = atoi(argv[2]);
-    int warm = atoi(argv[3]);
-    for (int number = -warm; number < count; number++) {
-        if (number == 0) {
-            fflush(stdout);
-            printf("measured\t0\n");
+    const char *mode = argv[1];
+    const char *socket_path = argv[2];
+    int count = atoi(argv[3]);
+    for (int number = -atoi(argv[4]); number < count; number++) {
+        int64_t took = strcmp(mode, "start") == 0  ? start_ours(socket_path)
+                       : strcmp(mode, "exec") == 0 ? run_ours(socket_path, "running")
+                                                   : many_ours(socket_path);
+        tell(number, "ours", 4, took);
+        for (int i = 5; i < argc; i++) {
+            size_t len = strcspn(argv[i], "=");
+            const char *line = argv[i] + len + 1;
+            bool is_runc =
+                strncmp(argv[i], "runc=", 5) == 0; /* makes no user, no cgroup namespace */
+            took = strcmp(mode, "many") == 0 ? many_peers(line) : run_peer(line, is_runc ? 2 : 0);
+            tell(number, argv[i], len, took);
         }
-        run_ours(argv[1], number + warm);
-        run_bwrap(argv + 4, argc - 4, number + warm);
     }
     return 0;
 }
