@@ -367,8 +367,8 @@ static void tell(int number, const char *who, size_t who_len, int64_t took)
 
 int main(int argc, char **argv)
 {
-    if (argc < 6)
-        fail("usage: bench_start start|exec|many SOCKET COUNT WARM-UP NAME=COMMAND...");
+    if (argc < 5)
+        fail("usage: bench_start start|exec|many SOCKET COUNT WARM-UP [NAME=COMMAND...]");
     signal(SIGPIPE, SIG_IGN);
     const char *mode = argv[1];
     const char *socket_path = argv[2];
