@@ -87,7 +87,7 @@ const struct msg_api_token *access_check(const struct access_tokens *tokens,
 const char *access_refusal(const struct msg_api_token *token, const char *method,
                            const char *pattern, const char *name, size_t name_len)
 {
-    bool is_read = strcmp(method, "GET") == 0;
+    bool is_read = strcmp(method, "GET") == 0 && strcmp(pattern, ACCESS_TERMINAL) != 0;
     size_t prefix_len = strlen(token->prefix);
     if (token->read_only && !is_read)
         return "The token is read-only";

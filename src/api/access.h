@@ -4,6 +4,9 @@
  */
 #pragma once
 
+/* The one GET that runs a program. */
+#define ACCESS_TERMINAL "/sandboxes/{name}/terminal"
+
 #include <stddef.h>
 #include <stdint.h>
 

@@ -331,7 +331,8 @@ static bool api_on_body_data(void *ctx, struct http_exchange *exchange, const ch
                              size_t len)
 {
     (void)ctx;
-    return import_piece(http_exchange_user(exchange), data, len);
+    struct api_call *call = http_exchange_user(exchange);
+    return call->on_data ? call->on_data(call, data, len) : import_piece(call, data, len);
 }
 
 static void api_on_body_too_large(void *ctx, struct http_exchange *exchange)

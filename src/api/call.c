@@ -165,6 +165,19 @@ bool call_stream_begin(struct api_call *call, const char *type)
     return call->is_streaming;
 }
 
+bool call_upgrade(struct api_call *call, const char *accept)
+{
+    struct http_exchange *exchange = call_take_exchange(call);
+    char extra[192];
+    snprintf(extra, sizeof(extra),
+             "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: %s\r\n"
+             "X-Request-Id: %llu\r\n",
+             accept, (unsigned long long)call->id);
+    call->status = 101;
+    call->is_streaming = exchange && http_upgrade(exchange, extra, call_on_drain);
+    return call->is_streaming;
+}
+
 bool call_expects(struct api_call *call, const struct ipc_message *message, enum ipc_type type)
 {
     if (message->header.type == type)

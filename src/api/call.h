@@ -44,8 +44,10 @@ struct api_call {
     /* Each reply; sets is_waiting again when another one follows. */
     void (*on_reply)(struct api_call *call, struct ipc_message *message);
     void (*on_drain)(struct api_call *call); /* of a stream: the client takes more */
-    void (*on_gone)(struct api_call *call);  /* the client went away; NULL: nothing to do */
-    void *state;                             /* of the handler */
+    /* After call_upgrade: bytes of the client; false: no more until http_resume_body. */
+    bool (*on_data)(struct api_call *call, const char *data, size_t len);
+    void (*on_gone)(struct api_call *call); /* the client went away; NULL: nothing to do */
+    void *state;                            /* of the handler */
     void (*state_free)(void *state);
     struct api_call *next, *previous;
 };
@@ -92,6 +94,8 @@ int call_write_result(struct buf *ret, int exit_code, const struct buf *out,
                       const struct buf *errors);
 /* {"state":"..."} */
 void call_state(struct api_call *call, int status, const char *state);
+/* A WebSocket is begun with the value of Sec-WebSocket-Accept; false: the client is gone. */
+bool call_upgrade(struct api_call *call, const char *accept);
 bool call_stream_begin(struct api_call *call, const char *type);
 
 /* sandbox.c. For replies: passes a DOCUMENT on; 204 for a STATUS that is OK. */

@@ -34,6 +34,12 @@ struct request_exec {
 int request_exec(const char *data, size_t len, struct request_exec *ret, struct err *err);
 void request_exec_free(struct request_exec *request);
 
+/* request_terminal.c. The query of a terminal, as a spec and all of *ret but the name. */
+int request_terminal(const char *query, size_t len, struct buf *ret_spec, struct msg_exec *ret,
+                     struct err *err);
+/* {"resize":{"rows":N,"cols":N}} */
+int request_resize(const char *data, size_t len, uint16_t *ret_rows, uint16_t *ret_cols);
+
 /* True: an object, and each of its keys is one of these. */
 bool request_has_only(const struct json *json, const char *const *keys, size_t count);
 

@@ -16,6 +16,8 @@ static void run_free(void *state)
     }
     sink_close(run->sink);
     buf_free(&run->input);
+    if (run->extra)
+        run->extra_free(run->extra);
     free(run);
 }
 

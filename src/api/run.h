@@ -36,6 +36,8 @@ struct run {
     const char *type;  /* of the streamed answer */
     bool is_streaming; /* the answer was begun */
     char last_byte;    /* of the streamed answer */
+    void *extra;       /* of what the run is for; freed with it by extra_free */
+    void (*extra_free)(void *extra);
     struct task_end end;
     char reason[MSG_TEXT];
 };

@@ -83,6 +83,11 @@ struct source *source_new(uv_loop_t *loop, int fd, source_on_data on_data,
     return source;
 }
 
+int source_fd(const struct source *source)
+{
+    return source->fd;
+}
+
 void source_resume(struct source *source)
 {
     if (!source->is_paused || source->is_closed)

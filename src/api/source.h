@@ -17,6 +17,7 @@ typedef bool (*source_on_data)(void *ctx, struct source *source, const char *dat
 /* The descriptor becomes the source's. `on_eof` may be NULL. NULL: no memory, or no pipe. */
 struct source *source_new(uv_loop_t *loop, int fd, source_on_data on_data,
                           void (*on_eof)(void *ctx, struct source *source), void *ctx);
+int source_fd(const struct source *source); /* stays the source's */
 void source_resume(struct source *source);
 
 /* Reads what is there now. True: there is nothing more; false: it was paused. */

@@ -76,6 +76,7 @@ static const char *http_reason(int status)
         int status;
         const char *reason;
     } reasons[] = {
+        {101, "Switching Protocols"},
         {200, "OK"},
         {201, "Created"},
         {202, "Accepted"},
@@ -90,6 +91,7 @@ static const char *http_reason(int status)
         {412, "Precondition Failed"},
         {413, "Content Too Large"},
         {417, "Expectation Failed"},
+        {426, "Upgrade Required"},
         {431, "Request Header Fields Too Large"},
         {500, "Internal Server Error"},
         {501, "Not Implemented"},
@@ -186,6 +188,24 @@ bool http_stream_begin(struct http_exchange *exchange, const struct http_answer 
     return http_connection_write(connection, &out);
 }
 
+bool http_upgrade(struct http_exchange *exchange, const char *extra,
+                  void (*on_drain)(void *ctx, struct http_exchange *exchange))
+{
+    struct http_connection *connection = exchange->connection;
+    cleanup_buf struct buf out = BUF_INIT(HTTP_ANSWER_HEAD_BYTES);
+    if (connection->state == HTTP_CLOSING)
+        return false;
+    assert(!exchange->is_answered && !exchange->is_streaming && exchange->is_body_read);
+    if (buf_appendf(&out, "HTTP/1.1 101 %s\r\n%s\r\n", http_reason(101), extra) < 0) {
+        http_connection_close(connection, false);
+        return false;
+    }
+    connection->state = HTTP_ANSWERING;
+    exchange->must_close = exchange->is_streaming = exchange->is_raw = true;
+    exchange->on_drain = on_drain;
+    return http_connection_write(connection, &out);
+}
+
 bool http_stream_write(struct http_exchange *exchange, const void *data, size_t len)
 {
     struct http_connection *connection = exchange->connection;
@@ -193,10 +213,10 @@ bool http_stream_write(struct http_exchange *exchange, const void *data, size_t 
         return !exchange->is_full;
     assert(exchange->is_streaming);
     cleanup_buf struct buf out = BUF_INIT(len + 32);
-    int r = buf_appendf(&out, "%zx\r\n", len);
+    int r = exchange->is_raw ? 0 : buf_appendf(&out, "%zx\r\n", len);
     if (r == 0)
         r = buf_append(&out, data, len);
-    if (r == 0)
+    if (r == 0 && !exchange->is_raw)
         r = buf_append(&out, "\r\n", 2);
     if (r < 0) {
         http_connection_close(connection, false);
@@ -215,7 +235,16 @@ void http_stream_end(struct http_exchange *exchange)
         return;
     assert(exchange->is_streaming);
     exchange->is_full = false;
+    exchange->is_body_read &= !exchange->is_raw; /* the client may still send: it lingers */
+    bool is_raw = exchange->is_raw;
+    exchange->is_raw = false;
     http_answer_ended(exchange);
+    if (is_raw && connection->queued == 0) {
+        http_connection_close(connection, false);
+        return;
+    }
+    if (is_raw)
+        return; /* it is finished when all is sent */
     struct buf out = {.data = last, .len = sizeof(last) - 1};
     http_connection_write(connection, &out);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 static void http_connection_process(struct http_connection *connection);
+static void http_raw_process(struct http_connection *connection);
 
 static const struct http_config *http_config_of(const struct http_connection *connection)
 {
@@ -92,7 +93,7 @@ static void http_on_eof(struct http_connection *connection)
     uv_fileno(&connection->any, &fd);
     struct pollfd poll_fd = {.fd = fd};
     bool is_gone = poll(&poll_fd, 1, 0) == 1 && (poll_fd.revents & (POLLHUP | POLLERR));
-    if (connection->state != HTTP_ANSWERING || is_gone)
+    if (connection->state != HTTP_ANSWERING || is_gone || connection->exchange.is_raw)
         http_connection_close(connection, false);
 }
 
@@ -229,9 +230,14 @@ void http_stream_body(struct http_exchange *exchange)
 void http_resume_body(struct http_exchange *exchange)
 {
     struct http_connection *connection = exchange->connection;
-    if (!exchange->is_body_paused || connection->state != HTTP_IN_BODY)
+    bool is_raw = exchange->is_raw && connection->state == HTTP_ANSWERING;
+    if (!exchange->is_body_paused || (connection->state != HTTP_IN_BODY && !is_raw))
         return;
     exchange->is_body_paused = false;
+    if (is_raw) {
+        http_raw_process(connection);
+        return;
+    }
     http_connection_timer(connection, http_config_of(connection)->body_ms);
     http_connection_process(connection);
 }
@@ -279,8 +285,28 @@ static void http_in_head(struct http_connection *connection)
     }
 }
 
+/* After an upgrade: the bytes are the handler's, and so is their end. */
+static void http_raw_process(struct http_connection *connection)
+{
+    struct http_exchange *exchange = &connection->exchange;
+    const struct http_config *config = http_config_of(connection);
+    if (connection->in.len && !exchange->is_body_paused) {
+        struct buf in = connection->in;
+        connection->in = BUF_INIT(in.max);
+        exchange->is_body_paused =
+            !config->handler->on_body_data(config->ctx, exchange, in.data, in.len);
+        buf_free(&in);
+    }
+    if (connection->state == HTTP_ANSWERING)
+        http_read_on(connection, !exchange->is_body_paused);
+}
+
 static void http_connection_process(struct http_connection *connection)
 {
+    if (connection->exchange.is_raw) {
+        http_raw_process(connection);
+        return;
+    }
     if (connection->state == HTTP_IN_HEAD)
         http_in_head(connection);
     if (connection->state == HTTP_IN_BODY)

@@ -38,6 +38,7 @@ struct http_exchange {
     int64_t body_bytes;  /* of a body of known length so far */
     bool is_answered;    /* the whole answer is queued */
     bool is_streaming;
+    bool is_raw;  /* upgraded: no HTTP any more, either way */
     bool is_full; /* the writer waits for on_drain */
     bool must_close;
     void (*on_drain)(void *ctx, struct http_exchange *exchange);

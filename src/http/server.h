@@ -94,6 +94,11 @@ bool http_stream_begin(struct http_exchange *exchange, const struct http_answer 
                        void (*on_drain)(void *ctx, struct http_exchange *exchange));
 /* Queues bytes (copied). False: the queue is full; write no more until on_drain was called. */
 bool http_stream_write(struct http_exchange *exchange, const void *data, size_t len);
+/* 101 with these headers, each with its CRLF, to a request without a body. From here on
+ * on_body_data gets the client's bytes, with the same back-pressure, http_stream_write sends bytes
+ * as they are, and http_stream_end ends the connection when they are sent. */
+bool http_upgrade(struct http_exchange *exchange, const char *extra,
+                  void (*on_drain)(void *ctx, struct http_exchange *exchange));
 void http_stream_end(struct http_exchange *exchange);
 /* Ends the connection, without the last chunk of a stream: the client sees that the answer is not
  * complete. */

@@ -178,6 +178,12 @@ void websocket_close(struct websocket *websocket, enum websocket_code code, cons
         flush(websocket);
 }
 
+void websocket_fail(struct websocket *websocket, enum websocket_code code, const char *reason)
+{
+    websocket_close(websocket, code, reason);
+    wslay_event_shutdown_read(websocket->frames);
+}
+
 bool websocket_is_over(const struct websocket *websocket)
 {
     return !wslay_event_get_read_enabled(websocket->frames);

@@ -54,6 +54,9 @@ int websocket_ping(struct websocket *websocket);
 /* The last message to the peer. The reason is cut at 122 bytes. Nothing, when one was sent. */
 void websocket_close(struct websocket *websocket, enum websocket_code code, const char *reason);
 
+/* The same, and nothing more of the peer is read: websocket_is_over. */
+void websocket_fail(struct websocket *websocket, enum websocket_code code, const char *reason);
+
 /* True when nothing more of the peer is read: it closed, or broke the protocol. Send what there is
  * to send, and end the connection. */
 bool websocket_is_over(const struct websocket *websocket);

@@ -63,6 +63,9 @@ void exec_start(struct ipc_message *message)
         .open_files = request->open_files,
         .cwd = IPC_TEXT(request->cwd),
         .has_stdin = request->has_stdin,
+        .is_terminal = request->is_terminal,
+        .rows = request->rows,
+        .cols = request->cols,
     };
     struct ending ending = ENDING_NONE;
     struct spawned program;
@@ -82,9 +85,10 @@ void exec_start(struct ipc_message *message)
     programs[slot].started_ms = clock_unix_ms();
     struct msg_init_started started = {.pid = program.pid};
     int fds[3] = {program.stdout_fd, program.stderr_fd, program.stdin_fd};
-    link_send(IPC_INIT_STARTED, id, &started, fds, program.stdin_fd < 0 ? 2 : 3);
+    size_t pipes = program.stdin_fd < 0 ? 2 : 3;
+    link_send(IPC_INIT_STARTED, id, &started, fds, program.stderr_fd < 0 ? 1 : pipes);
     close(program.stdout_fd);
-    close(program.stderr_fd);
+    cleanup_fd_at(&program.stderr_fd);
     cleanup_fd_at(&program.stdin_fd);
 }
 

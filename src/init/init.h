@@ -54,11 +54,14 @@ struct spawn_request {
     bool is_nested;      /* it is in a pid namespace of its own (nest.c) */
     uint32_t user;       /* EXEC_AS_* */
     bool has_stdin;      /* it reads from a pipe, else from /dev/null */
-    const char *cwd;     /* instead of the spec's, where its user can enter it; "" or NULL: none */
+    bool is_terminal;    /* instead of pipes it has a terminal, of this size */
+    uint32_t rows, cols;
+    const char *cwd; /* instead of the spec's, where its user can enter it; "" or NULL: none */
 };
 struct spawned {
-    pid_t pid; /* leader of a session of its own */
-    int stdout_fd, stderr_fd;
+    pid_t pid;     /* leader of a session of its own */
+    int stdout_fd; /* of one with a terminal its master, and nothing else */
+    int stderr_fd;
     int stdin_fd; /* -1: it has none */
 };
 /* Starts it, with pipes that its user owns. Returns when it has been

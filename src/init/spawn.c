@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -123,6 +124,45 @@ static int make_stream(uint32_t user, struct pipe_pair *ret, struct err *err)
     return 0;
 }
 
+/* A terminal of the sandbox's own devpts: `out` has its master and its slave, `in` and `error` the
+ * slave again. The path is the sandbox's: whatever lies there, opening it holds nothing up and
+ * makes it nobody's controlling terminal. ioctl_tty(2); pts(4). */
+static int make_terminal(const struct spawn_request *request, struct pipe_pair *in,
+                         struct pipe_pair *out, struct pipe_pair *error, struct err *err)
+{
+    int unlocked = 0;
+    struct winsize size = {.ws_row = (unsigned short)request->rows,
+                           .ws_col = (unsigned short)request->cols};
+    out->read_fd = open("/dev/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (out->read_fd < 0)
+        return err_errno(err, errno, "cannot open /dev/ptmx");
+    if (ioctl(out->read_fd, TIOCSPTLCK, &unlocked) < 0 ||
+        ioctl(out->read_fd, TIOCSWINSZ, &size) < 0)
+        return err_errno(err, errno, "cannot make a terminal");
+    out->write_fd = ioctl(out->read_fd, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
+    if (out->write_fd < 0)
+        return err_errno(err, errno, "cannot open the terminal");
+    if (request->user != EXEC_AS_ROOT && geteuid() != AGENT_ID &&
+        fchown(out->write_fd, AGENT_ID, (gid_t)-1) < 0)
+        return err_errno(err, errno, "cannot give the terminal to the program's user");
+    in->read_fd = fcntl(out->write_fd, F_DUPFD_CLOEXEC, 0);
+    error->write_fd = fcntl(out->write_fd, F_DUPFD_CLOEXEC, 0);
+    return in->read_fd < 0 || error->write_fd < 0
+               ? err_errno(err, errno, "cannot duplicate the terminal")
+               : 0;
+}
+
+static int make_streams(const struct spawn_request *request, struct pipe_pair *in,
+                        struct pipe_pair *out, struct pipe_pair *error, struct err *err)
+{
+    if (request->is_terminal)
+        return make_terminal(request, in, out, error, err);
+    int result = request->has_stdin ? make_stream(request->user, in, err) : 0;
+    if (result == 0)
+        result = make_stream(request->user, out, err);
+    return result < 0 ? result : make_stream(request->user, error, err);
+}
+
 /* A process of the sandbox can stop the child, once it is of its user, and would hold PID 1 up with
  * it: it is woken until it has executed its program, and given up in the end. Every signal is
  * blocked: nothing interrupts the wait. */
@@ -188,12 +228,8 @@ int spawn_program(const struct spawn_request *request, struct spawned *ret, stru
     cleanup_pair struct pipe_pair error = {-1, -1};
     cleanup_pair struct pipe_pair report = {-1, -1};
     int result = decode(request, err);
-    if (result == 0 && request->has_stdin)
-        result = make_stream(request->user, &in, err);
     if (result == 0)
-        result = make_stream(request->user, &out, err);
-    if (result == 0)
-        result = make_stream(request->user, &error, err);
+        result = make_streams(request, &in, &out, &error, err);
     if (result == 0)
         result = make_pipe(&report, err);
     if (result < 0)

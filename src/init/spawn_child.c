@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -168,6 +169,8 @@ int spawn_run_child(void *argument)
         fail(plan->report_fd, errno, "cannot make", "a session");
     int report_fd = place_descriptors(plan);
     limit_files(request->open_files, report_fd);
+    if (request->is_terminal && ioctl(0, TIOCSCTTY, 0) < 0)
+        fail(report_fd, errno, "cannot take", "the terminal");
     become_user(request->user, report_fd);
     umask(022);
     bool is_elsewhere = request->cwd && request->cwd[0] && chdir(request->cwd) == 0;

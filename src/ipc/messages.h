@@ -125,6 +125,8 @@ struct msg_exec {
     uint32_t is_ended_apart; /* EXEC_END may come for it; so it is with a timeout */
     int64_t timeout_ms;      /* 0: none */
     char repository[LIMIT_REPOSITORY_BYTES + 1]; /* OWNER/REPOSITORY that is cloned, else "" */
+    uint32_t is_terminal; /* RUN_STARTED brings the master of its terminal alone */
+    uint32_t rows, cols;  /* of it; 0: not known */
 };
 struct msg_run_started {
     uint32_t unused;
@@ -255,6 +257,8 @@ struct msg_init_exec {
     uint32_t is_ended_apart; /* with all that it started: its group, or a namespace of its own */
     int64_t timeout_ms;      /* 0: none */
     uint64_t open_files;     /* as of a task */
+    uint32_t is_terminal;    /* INIT_STARTED brings the master of its terminal alone */
+    uint32_t rows, cols;     /* of it; 0: not known */
 };
 struct msg_init_exec_end {
     uint64_t exec;

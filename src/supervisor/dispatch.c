@@ -218,6 +218,9 @@ static bool dispatch_exec(struct supervisor *supervisor, struct reply reply,
                     .is_clone = body->is_clone,
                     .no_cwd = body->no_cwd,
                     .has_stdin = body->has_stdin,
+                    .is_terminal = body->is_terminal,
+                    .rows = body->rows,
+                    .cols = body->cols,
                     .is_ended_apart = body->is_ended_apart || body->timeout_ms,
                     .timeout_ms = body->timeout_ms};
     IPC_SET_TEXT(op.repository, repository);

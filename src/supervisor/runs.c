@@ -70,6 +70,8 @@ static void runs_on_late(void *ctx)
 
 /* The first version of messages in which init ends a program apart and gives it an input. */
 #define APART_VERSION 9
+/* And a terminal. */
+#define TERMINAL_VERSION 11
 #define EXEC_GROUP "exec-"
 #define EXEC_GROUP_MAX (sizeof(EXEC_GROUP) + 20)
 
@@ -86,6 +88,9 @@ static void runs_send(struct sandbox *sandbox, const struct run *run, const stru
     struct msg_init_exec body = {.exec = run->number,
                                  .user = op->user,
                                  .has_stdin = op->has_stdin,
+                                 .is_terminal = op->is_terminal,
+                                 .rows = op->rows,
+                                 .cols = op->cols,
                                  .is_ended_apart = op->is_ended_apart,
                                  .timeout_ms = op->timeout_ms,
                                  .open_files = (uint64_t)sandbox->supervisor->config->open_files};
@@ -102,12 +107,12 @@ static int runs_make_group(struct sandbox *sandbox, const struct op *op, uint64_
 {
     char name[EXEC_GROUP_MAX];
     struct err err = {0};
-    if (!op->is_ended_apart && !op->has_stdin)
+    if (!op->is_ended_apart && !op->has_stdin && !op->is_terminal)
         return 0;
-    if (sandbox->init_version < APART_VERSION) {
+    if (sandbox->init_version < (op->is_terminal ? TERMINAL_VERSION : APART_VERSION)) {
         reply_status(sandbox->supervisor, op->reply, IPC_STATUS_UNAVAILABLE,
-                     "The sandbox %s was started by an older version, which knows no input or "
-                     "time limit of a program: stop it, and it starts anew",
+                     "The sandbox %s was started by an older version, which knows no input, "
+                     "terminal or time limit of a program: stop it, and it starts anew",
                      sandbox->meta.name);
         return -EPROTO;
     }
@@ -143,6 +148,7 @@ void runs_exec(struct sandbox *sandbox, const struct op *op)
                         .number = number,
                         .is_clone = op->is_clone,
                         .has_stdin = op->has_stdin,
+                        .is_terminal = op->is_terminal,
                         .is_ended_apart = op->is_ended_apart,
                         .timeout_ms = op->timeout_ms};
     run->late = event_timer(&sandbox->supervisor->loop, LIMIT_ANSWER_MS, 0, runs_on_late, run);
@@ -232,7 +238,8 @@ bool runs_started(struct sandbox *sandbox, struct ipc_message *message)
         runs_not_started(sandbox, run->number, body->code, IPC_TEXT(body->text));
         return true;
     }
-    if (message->fd_count != (run->has_stdin ? 3 : 2))
+    size_t streams = run->has_stdin ? 3 : 2;
+    if (message->fd_count != (run->is_terminal ? 1 : streams))
         return false;
     run->is_started = true;
     event_free(&run->late);

@@ -30,8 +30,10 @@ struct op {
     int fd; /* exec: the spec; task: the prompt; else -1 */
     uint32_t user;
     bool is_clone;
-    bool no_cwd;                                 /* exec: the client named no folder */
-    bool has_stdin;                              /* exec: it reads what the client sends */
+    bool no_cwd;      /* exec: the client named no folder */
+    bool has_stdin;   /* exec: it reads what the client sends */
+    bool is_terminal; /* exec: it has a terminal, of this size */
+    uint32_t rows, cols;
     bool is_ended_apart;                         /* exec: EXEC_END may come for it */
     bool is_unwanted;                            /* exec: it came before it was started */
     int64_t timeout_ms;                          /* exec and task; 0: none */
@@ -50,6 +52,7 @@ struct run {
     bool is_started;    /* RUN_STARTED was sent */
     bool is_clone;
     bool has_stdin;
+    bool is_terminal;
     bool is_ended_apart;
     int64_t timeout_ms;
 };
