@@ -2,7 +2,6 @@
 import hashlib
 import json
 import os
-import subprocess
 import threading
 
 import pytest
@@ -150,7 +149,7 @@ def test_a_token_has_the_rights_of_an_exec(make_daemon):
                   "except websocket.Refused as refused: print(refused.status)")
         argv = daemon.namespace.argv("/usr/bin/python3", "-c", script, os.path.dirname(websocket.__file__), str(PORT),
                                      name, json.dumps(headers))
-        return int(harness.run(*argv, stdout=subprocess.PIPE).stdout)
+        return int(harness.run(*argv).stdout)
 
     mine = daemon.post("/tokens", {"prefix": "mine-"}).json["token"]
     reader = daemon.post("/tokens", {"readOnly": True}).json["token"]
