@@ -81,6 +81,17 @@ struct cli_reply {
     char request_id[24]; /* by which the daemon's log has it; "" for none */
     struct buf body;     /* up to LIMIT_CLI_REPLY_BYTES */
 };
+/* Connects to the daemon, and gives the value of Host; the socket is blocking and the caller's. */
+enum cli_exit cli_connect(const struct cli *cli, const char *path, char *ret_host, size_t size,
+                          int *ret_fd, struct err *err);
+/* upgrade.c: the same, and a WebSocket's handshake. ret_rest, which the caller made and frees, gets
+ * the bytes that came behind the answer. */
+enum cli_exit cli_upgrade(const struct cli *cli, const char *path, int *ret_fd,
+                          struct buf *ret_rest, struct err *err);
+/* terminal.c: a program with a terminal; without arguments it is a shell. The program's status. */
+struct cli_exec;
+enum cli_exit cli_terminal(const struct cli *cli, const struct cli_exec *exec, struct err *err);
+
 void cli_reply_free(struct cli_reply *reply);
 #define cleanup_reply __attribute__((cleanup(cli_reply_free)))
 
@@ -250,6 +261,7 @@ enum cli_exit cmd_prune(struct cli *cli, struct err *err);
 enum cli_exit cmd_rm(struct cli *cli, struct err *err);
 enum cli_exit cmd_run(struct cli *cli, struct err *err);
 enum cli_exit cmd_set(struct cli *cli, struct err *err);
+enum cli_exit cmd_shell(struct cli *cli, struct err *err);
 enum cli_exit cmd_status(struct cli *cli, struct err *err);
 enum cli_exit cmd_stop(struct cli *cli, struct err *err);
 enum cli_exit cmd_token_create(struct cli *cli, struct err *err);

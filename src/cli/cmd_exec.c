@@ -114,6 +114,14 @@ static enum cli_exit print_json(const struct cli *cli, const struct cli_request 
     return code >= 0 && code <= 255 ? (enum cli_exit)code : CLI_EXEC_FAILED;
 }
 
+enum cli_exit cmd_shell(struct cli *cli, struct err *err)
+{
+    struct cli_exec exec = {.is_root = cli->values[OPTION_ROOT] != NULL,
+                            .cwd = cli->values[OPTION_CWD],
+                            .env_of = cli->values[OPTION_ENV] ? cli : NULL};
+    return cli_terminal(cli, &exec, err);
+}
+
 enum cli_exit cmd_exec(struct cli *cli, struct err *err)
 {
     char path[128];
@@ -127,6 +135,8 @@ enum cli_exit cmd_exec(struct cli *cli, struct err *err)
                             .ends_with_client = !cli->values[OPTION_JSON]};
     if (exec.timeout_ms < 0 || cli_check_list(cli, OPTION_ENV, false, err) != CLI_OK)
         return CLI_EXEC_FAILED;
+    if (cli->values[OPTION_TTY])
+        return cli_terminal(cli, &exec, err);
     int result = cli_exec_body(&exec, &body);
     if (result == -EMSGSIZE)
         return cli_fail(err, CLI_EXEC_FAILED, "the arguments are longer than %d bytes",

@@ -1,6 +1,8 @@
 /* Requests to the daemon with libcurl, over its Unix socket or loopback TCP. No proxy, no redirect,
  * nothing but HTTP. */
 #include <curl/curl.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +11,7 @@
 
 #include "cli/cli.h"
 #include "util/cleanup.h"
+#include "util/fd.h"
 #include "util/limits.h"
 #include "util/places.h"
 
@@ -324,5 +327,33 @@ enum cli_exit cli_ask(const struct cli *cli, const struct cli_request *request,
     enum cli_exit status = cli_call(cli, request, ret, err);
     if (status == CLI_OK && (ret->status < 200 || ret->status > 299))
         status = cli_refused(cli, ret, err);
+    return status;
+}
+
+enum cli_exit cli_connect(const struct cli *cli, const char *path, char *ret_host, size_t size,
+                          int *ret_fd, struct err *err)
+{
+    struct target target;
+    struct cli_request request = {.method = "GET"};
+    struct cli_reply reply;
+    enum cli_exit status = find_target(cli, path, &target, err);
+    if (status != CLI_OK)
+        return status;
+    const char *host = target.url + strlen("http://");
+    snprintf(ret_host, size, "%.*s", (int)strcspn(host, "/"), host);
+    struct transfer transfer = {.curl = curl_easy_init(), .request = &request, .reply = &reply};
+    if (!transfer.curl)
+        return cli_fail(err, CLI_FAILED, "out of memory");
+    set_options(&transfer, &target, NULL);
+    curl_easy_setopt(transfer.curl, CURLOPT_CONNECT_ONLY, 1L);
+    curl_socket_t sock = CURL_SOCKET_BAD;
+    CURLcode code = curl_easy_perform(transfer.curl);
+    if (code == CURLE_OK)
+        code = curl_easy_getinfo(transfer.curl, CURLINFO_ACTIVESOCKET, &sock);
+    if (code != CURLE_OK)
+        status = explain(&transfer, &target, code, err);
+    else if (fd_set_nonblock(sock, false) < 0 || (*ret_fd = fcntl(sock, F_DUPFD_CLOEXEC, 3)) < 0)
+        status = cli_fail(err, CLI_FAILED, "cannot duplicate the connection: %s", strerror(errno));
+    curl_easy_cleanup(transfer.curl);
     return status;
 }

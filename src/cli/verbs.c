@@ -72,6 +72,7 @@ const struct cli_option cli_options[OPTION_COUNT] = {
                        .help = "a header of the request (may be repeated)", .is_repeated = true},
     [OPTION_CLONED] = {"cloned", .value = "OWNER/REPOSITORY",
                        .help = "of a sandbox into which it was cloned"},
+    [OPTION_TTY] = {"tty", .letter = 't', .help = "with a terminal, which is this one"},
 };
 
 #define SETTINGS                                                                                   \
@@ -179,9 +180,19 @@ const struct cli_verb cli_verbs[] = {
      .min_args = 2,
      .max_args = CLI_ARGS_ANY,
      .literal_after = 2,
-     .options = HAS(ROOT) | HAS(CWD) | HAS(ENV) | HAS(TIMEOUT),
+     .options = HAS(ROOT) | HAS(CWD) | HAS(ENV) | HAS(TIMEOUT) | HAS(TTY),
      .kind = CLI_KIND_SANDBOX,
      RUN(cmd_exec)},
+    {.name = "shell",
+     .arguments = "NAME",
+     .summary = "open a shell in a sandbox",
+     .details = "What it prints goes to this terminal as it is, as with `exec --tty`. It ends\n"
+                "when it is left, or this program ends. The exit status is the shell's own.",
+     .min_args = 1,
+     .max_args = 1,
+     .options = HAS(ROOT) | HAS(CWD) | HAS(ENV),
+     .kind = CLI_KIND_SANDBOX,
+     RUN(cmd_shell)},
     {.name = "ls",
      .arguments = "",
      .summary = "list the sandboxes",

@@ -61,6 +61,7 @@ enum cli_option_id {
     OPTION_BUDGET_REQUESTS,
     OPTION_TIMEOUT,
     OPTION_SIZE,
+    OPTION_TTY,
     OPTION_COUNT
 };
 

@@ -1,7 +1,14 @@
 """Terminals: a program with a pty inside its sandbox, over a WebSocket."""
+import fcntl
 import hashlib
 import json
 import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import termios
 import threading
 
 import pytest
@@ -159,3 +166,70 @@ def test_a_token_has_the_rights_of_an_exec(make_daemon):
     assert ask() == 401
     assert ask(token=mine, Origin=f"http://localhost:{PORT}") == 403
     assert ask(token=mine, Host="evil.example") == 403
+
+
+class Typist:
+    """The command line on a terminal of its own."""
+
+    def __init__(self, daemon, *arguments, rows=24, cols=80):
+        self.master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, cols, 0, 0))
+        self.slave, self.before = slave, termios.tcgetattr(slave)
+        self.process = subprocess.Popen(
+            [str(daemon.paddock), *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            env={"PATH": os.environ["PATH"], "PADDOCK_URL": f"unix:{daemon.socket}", "TERM": "vt220"})
+        self.seen = b""
+
+    def until(self, mark):
+        while mark not in self.seen:
+            assert select.select([self.master], [], [], 20)[0], self.seen
+            self.seen += os.read(self.master, 65536)
+        self.seen = self.seen.partition(mark)[2]
+
+    def type(self, data):
+        os.write(self.master, data)
+
+    def end(self):
+        """The exit status; the terminal is as it was."""
+        status = self.process.wait(20)
+        assert termios.tcgetattr(self.slave) == self.before
+        return status
+
+
+def test_the_command_line_is_a_terminal_of_the_sandbox(daemon, sandbox):
+    typist = Typist(daemon, "exec", "-t", sandbox.name, "--", "sh", "-c",
+                    "stty size; echo $TERM; read x; echo got-$x; trap 'stty size' WINCH; echo now; read x; read x; exit 9",
+                    rows=31, cols=99)
+    typist.until(b"31 99\r\nvt220\r\n")
+    typist.type(b"abc\r")
+    typist.until(b"got-abc\r\nnow\r\n")
+    fcntl.ioctl(typist.master, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    typist.type(b"\r")
+    typist.until(b"40 120")
+    typist.type(b"\r\r")
+    assert typist.end() == 9
+
+
+def test_a_shell_is_left_as_any_other(daemon, sandbox):
+    typist = Typist(daemon, "shell", sandbox.name)
+    typist.type(b"sleep 1000\r")
+    harness.wait_for(lambda: running(sandbox, "sleep 1000"), what="the program")
+    typist.type(b"\x03")
+    typist.type(b"echo $((41+1))-here; exit 5\r")
+    typist.until(b"42-here")
+    assert typist.end() == 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT])
+def test_a_signal_leaves_the_terminal_as_it_was(daemon, sandbox, number):
+    typist = Typist(daemon, "exec", "-t", sandbox.name, "--", "sh", "-c", "echo ready; sleep 1234")
+    typist.until(b"ready")
+    typist.process.send_signal(number)
+    assert typist.end() == 130
+    harness.wait_for(lambda: not running(sandbox, "sleep 1234"), what="its end")
+
+
+def test_without_a_terminal_there_is_none(daemon, sandbox):
+    done = daemon.cli("exec", "-t", sandbox.name, "--", "true", check=False)
+    assert done.returncode == 125
