@@ -134,6 +134,14 @@ def test_a_query_that_is_wrong_is_refused(daemon, sandbox, query):
     assert refused.value.status == 400 and "command=WORD" in refused.value.body
 
 
+def test_the_refusal_of_a_query_names_all_of_it(daemon):
+    with pytest.raises(websocket.Refused) as refused:
+        websocket.Client(daemon.socket, "/sandboxes/a/terminal?term=x%00")
+    assert refused.value.body == (
+        "The query of a terminal is command=WORD (again for more), cwd=/FOLDER, user=agent or root, env=NAME=VALUE, "
+        "term=TERM, rows=N, cols=N, all optional")
+
+
 def test_the_agent_cannot_type_for_its_user(daemon, sandbox):
     script = "import fcntl, termios; fcntl.ioctl(0, termios.TIOCSTI, b'x')"
     client = websocket.terminal(daemon.socket, sandbox.name, "python3", "-c", script)
