@@ -114,6 +114,8 @@ static bool option_is(const struct cli_option *option, const char *word, size_t 
 {
     if (word[1] == '-')
         return strlen(option->name) == len - 2 && strncmp(option->name, word + 2, len - 2) == 0;
+    if (option->also && strcmp(word, option->also) == 0)
+        return true;
     return option->letter && len == 2 && word[1] == option->letter;
 }
 

@@ -86,6 +86,7 @@ struct cli_option {
     const char *words;  /* what its value can be, or often is, separated by blanks; or NULL */
     enum cli_kind kind; /* of its value */
     char letter;        /* 0: none */
+    const char *also;   /* a spelling that other tools have taught, understood and not told */
     bool is_global;     /* every verb has it */
     bool is_repeated;   /* may be given more than once: read it with cli_next_value */
     bool is_choice;     /* its value is one of `words` and nothing else */

@@ -206,7 +206,7 @@ class Typist:
 
 
 def test_the_command_line_is_a_terminal_of_the_sandbox(daemon, sandbox):
-    typist = Typist(daemon, "exec", "-t", sandbox.name, "--", "sh", "-c",
+    typist = Typist(daemon, "exec", "-it", sandbox.name, "--", "sh", "-c",
                     "stty size; echo $TERM; read x; echo got-$x; trap 'stty size' WINCH; echo now; read x; read x; exit 9",
                     rows=31, cols=99)
     typist.until(b"31 99\r\nvt220\r\n")
