@@ -72,7 +72,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
                        .help = "a header of the request (may be repeated)", .is_repeated = true},
     [OPTION_CLONED] = {"cloned", .value = "OWNER/REPOSITORY",
                        .help = "of a sandbox into which it was cloned"},
-    [OPTION_TTY] = {"tty", .letter = 't', .also = "-it", .help = "with a terminal, which is this one"},
+    [OPTION_TTY] = {"tty", .letter = 't', .also = "-it",
+                    .help = "with a terminal, which is this one"},
 };
 
 #define SETTINGS                                                                                   \
