@@ -20,6 +20,9 @@
 #include "util/limits.h"
 
 #define LOGS 2
+/* "oom_kill N" of memory.events (v2) or memory.oom_control (v1), "max N" of pids.events. */
+#define OOM_KILLS "oom_kill"
+#define REFUSED_FORKS "max"
 #define EXIT_CODE_MAX 16
 /* At the end of a task, more than a pipe can hold: a child that goes on printing holds up nothing.
  */
@@ -49,15 +52,14 @@ void task_fill_state(struct msg_init_state *ret)
     ret->task_pid = task.state == TASK_RUNNING ? task.ending.pid : 0;
 }
 
-/* "oom_kill N" of memory.events (v2) or memory.oom_control (v1), "max N" of pids.events. */
 static uint64_t read_oom_kills(void)
 {
-    return fd_read_count(task.oom_fd, "oom_kill");
+    return fd_read_count(task.oom_fd, OOM_KILLS);
 }
 
 static uint64_t read_refused_forks(void)
 {
-    return fd_read_count(task.pids_fd, "max");
+    return fd_read_count(task.pids_fd, REFUSED_FORKS);
 }
 
 static void close_watchers(void)
@@ -196,14 +198,19 @@ void task_start(struct ipc_message *message)
             .open_files = body->open_files,
         };
         int64_t started_ms = clock_unix_ms();
+        int oom_fd = ipc_take_fd(message, 4);
+        int pids_fd = ipc_take_fd(message, 5);
+        /* before it runs: it may hit them at once */
+        uint64_t oom_before = fd_read_count(oom_fd, OOM_KILLS);
+        uint64_t pids_before = fd_read_count(pids_fd, REFUSED_FORKS);
         result = run(&request, body, &err);
         task.end = (struct task_end){.started_ms = started_ms, .memory_limit = body->memory_limit};
         if (result == 0)
             task.ending.kill_fd = ipc_take_fd(message, 3);
-        task.oom_fd = ipc_take_fd(message, 4);
-        task.oom_before = read_oom_kills();
-        task.pids_fd = ipc_take_fd(message, 5);
-        task.pids_before = read_refused_forks();
+        task.oom_fd = oom_fd;
+        task.oom_before = oom_before;
+        task.pids_fd = pids_fd;
+        task.pids_before = pids_before;
     }
     started.code = -result;
     started.pid = result == 0 ? task.ending.pid : 0;
