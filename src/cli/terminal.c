@@ -65,25 +65,12 @@ static int make_path(const struct cli *cli, const struct cli_exec *exec, struct 
     return r;
 }
 
-static void write_all(const char *data, size_t len)
-{
-    while (len) {
-        ssize_t n = write(STDOUT_FILENO, data, len);
-        if (n < 0 && errno != EINTR)
-            return;
-        if (n > 0) {
-            data += n;
-            len -= (size_t)n;
-        }
-    }
-}
-
 static void on_message(void *ctx, bool is_text, const char *data, size_t len)
 {
     struct session *session = ctx;
     cleanup_json struct json *json = NULL;
     if (!is_text)
-        write_all(data, len);
+        fd_write_all(STDOUT_FILENO, data, len); /* one that is gone tells the program nothing */
     else if (json_parse(data, len, JSON_STRICT, &json, NULL) == 0 && json_get(json, "exit"))
         session->code = json_integer(json_get(json_get(json, "exit"), "exitCode"));
 }
@@ -149,8 +136,8 @@ static void pump(struct session *session, const sigset_t *waiting)
     }
 }
 
-/* Signals come while it waits, and then alone. */
-static void run(struct session *session)
+/* Signals come while it waits, and then alone. `rest`: what came with the handshake's answer. */
+static void run(struct session *session, const struct buf *rest)
 {
     static const int caught[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
     struct sigaction resize = {.sa_handler = on_resize};
@@ -170,7 +157,9 @@ static void run(struct session *session)
     cfmakeraw(&raw);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &raw);
     tell_size(session);
-    pump(session, &waiting);
+    if (websocket_feed(session->websocket, buf_text(rest), rest->len) == 0 &&
+        !websocket_is_over(session->websocket))
+        pump(session, &waiting);
     tcsetattr(STDIN_FILENO, TCSADRAIN, &before);
     sigprocmask(SIG_SETMASK, &waiting, NULL);
 }
@@ -193,9 +182,7 @@ enum cli_exit cli_terminal(const struct cli *cli, const struct cli_exec *exec, s
     session.websocket = websocket_new(WEBSOCKET_CLIENT, on_message, &session);
     if (!session.websocket)
         return cli_fail(err, CLI_EXEC_FAILED, "out of memory");
-    if (websocket_feed(session.websocket, buf_text(&rest), rest.len) == 0 &&
-        !websocket_is_over(session.websocket))
-        run(&session);
+    run(&session, &rest);
     websocket_free(session.websocket);
     if (cli_is_interrupted())
         return CLI_INTERRUPTED;

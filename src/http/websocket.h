@@ -16,16 +16,13 @@ enum websocket_role { WEBSOCKET_SERVER, WEBSOCKET_CLIENT };
 /* The longest message either side takes; a longer one ends it with WEBSOCKET_TOO_BIG. */
 #define WEBSOCKET_MESSAGE_BYTES ((size_t)64 * 1024)
 
-/* Close codes (RFC 6455, section 7.4.1; those from 4000 on are ours). */
+/* Close codes (RFC 6455, section 7.4.1). */
 enum websocket_code {
     WEBSOCKET_NORMAL = 1000,
-    WEBSOCKET_GOING_AWAY = 1001,
     WEBSOCKET_BROKEN = 1002,   /* the peer's frames are wrong */
     WEBSOCKET_REFUSED = 1003,  /* a message that is not understood */
     WEBSOCKET_ABNORMAL = 1006, /* never sent: there was no close */
     WEBSOCKET_TOO_BIG = 1009,
-    WEBSOCKET_FAILED = 1011,
-    WEBSOCKET_TAKEN_OVER = 4001, /* another client took what this one was attached to */
 };
 
 struct websocket;

@@ -63,12 +63,10 @@ class Start:
         self.calls = []  # (lane, name, begin, end)
         self.marks = {}
         self.child = self.probe = None
+        events = [event for event in events if begin <= event.at <= end]
+        self.find_processes(events, supervisor)
         open_calls = {}
         for event in events:
-            if not begin <= event.at <= end:
-                continue
-            if event.kind == "sched_process_fork":
-                self.note_fork(event, supervisor)
             if event.kind == "sys_enter":
                 open_calls[event.tid] = event
                 self.note_enter(event, names[event.call()], supervisor)
@@ -78,12 +76,13 @@ class Start:
                 if lane:
                     self.calls.append((lane, names[entered.call()], entered.at, event.at))
 
-    def note_fork(self, event, supervisor):
-        child = int(event.text.rsplit("child_pid=", 1)[1])
-        if event.tid == supervisor and not self.child:
-            self.child = child
-        elif event.tid == self.child:
-            self.probe = child
+    def find_processes(self, events, supervisor):
+        """The child of the supervisor that a program comes from; a jail may be made meanwhile, too."""
+        made = {int(event.text.rsplit("child_pid=", 1)[1]): event.tid
+                for event in events if event.kind == "sched_process_fork"}
+        for probe, child in made.items():
+            if made.get(child) == supervisor:
+                self.child, self.probe = child, probe
 
     def note_enter(self, event, name, supervisor):
         if event.tid == supervisor:

@@ -1,6 +1,9 @@
 """What stopped sandboxes take and how it ends: df, prune, the time to live, stop and rm of all."""
+import concurrent.futures
+import contextlib
 import json
 import os
+import pathlib
 import time
 
 import pytest
@@ -52,6 +55,29 @@ def test_df_survives_a_tree_as_deep_and_wide_as_an_agent_can_make_it(disk_daemon
     _, boxes = sizes(disk_daemon)
     assert boxes["deep"]["workspaceBytes"] > 3000 * 4096
     sandbox.remove()
+
+
+def test_removed_sandboxes_share_a_jail_that_steps_back(disk_daemon):
+    boxes = [disk_daemon.sandbox(f"gone-{number}") for number in range(3)]
+    for box in boxes:
+        made = box.exec("/usr/bin/perl", "-e", "for (1..20000) { open F, '>', \"/workspace/$_\" }")
+        assert made["exitCode"] == 0, made
+
+    def jail():
+        """Its words and its scheduling policy, once it is what it is to be."""
+        for pid in harness.children_of(disk_daemon.process.pid):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
+                if words[:2] == ["paddock-jail", "remove"]:
+                    return words[2:], os.sched_getscheduler(pid)
+        return None
+
+    with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        assert [answer.status for answer in pool.map(lambda box: box.remove(), boxes)] == [204] * 3
+    names, policy = harness.wait_for(jail, 20, "the jail")
+    assert len([name for name in names if name.startswith("sandbox-")]) == 3, names
+    assert policy == os.SCHED_IDLE
+    harness.wait_for(lambda: not list((disk_daemon.state / "trash").iterdir()), 60, "the trash is empty")
 
 
 def test_only_what_is_still_stopped_is_pruned(disk_daemon):

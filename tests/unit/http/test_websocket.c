@@ -81,14 +81,14 @@ static void test_a_ping_is_answered_and_a_close_too(void)
     move(server, client, 4096);
     assert(websocket_out(client)->len == 6); /* a pong, masked */
     move(client, server, 4096);
-    websocket_close(client, WEBSOCKET_TAKEN_OVER, "another");
+    websocket_close(client, WEBSOCKET_REFUSED, "another");
     assert(!websocket_is_over(server));
     assert(websocket_code_received(server) == WEBSOCKET_ABNORMAL);
     move(client, server, 4096);
-    assert(websocket_is_over(server) && websocket_code_received(server) == WEBSOCKET_TAKEN_OVER);
+    assert(websocket_is_over(server) && websocket_code_received(server) == WEBSOCKET_REFUSED);
     assert(websocket_send_text(server, "a", 1) == -EPIPE);
     move(server, client, 4096);
-    assert(websocket_is_over(client) && websocket_code_received(client) == WEBSOCKET_TAKEN_OVER);
+    assert(websocket_is_over(client) && websocket_code_received(client) == WEBSOCKET_REFUSED);
     assert(got.pieces == 0);
     websocket_free(server);
     websocket_free(client);
