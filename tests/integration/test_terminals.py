@@ -82,20 +82,29 @@ def test_when_the_client_goes_all_that_was_started_goes(daemon, sandbox):
 
 def test_a_client_that_reads_nothing_stops_the_program(daemon, sandbox):
     size = 64 << 20
-    client = websocket.terminal(daemon.socket, sandbox.name, "sh", "-c",
-                                f"stty raw; echo ready; head -c {size} /dev/zero; touch /tmp/all; sleep 1000")
+    client = websocket.terminal(
+        daemon.socket, sandbox.name, "sh", "-c", f"stty raw; echo ready; i=0; while [ $i -lt {size >> 16} ]; do "
+        "head -c 65536 /dev/zero; i=$((i+1)); echo $i >/tmp/at; done; sleep 1000")
 
     def peak():
         with open(f"/proc/{daemon.pid_of('paddock-api')}/status", encoding="ascii") as file:
             return int(next(line for line in file if line.startswith("VmHWM")).split()[1]) << 10
 
+    def printed():
+        return int(sandbox.sh("cat /tmp/at")["stdout"] or 0) << 16
+
+    def stands():
+        """Where it is, once that is the same for twenty looks."""
+        at = printed()
+        return at if at and all(printed() == at for _ in range(20)) else None
+
     before = peak()
     got = len(client.until(b"ready\n").partition(b"ready\n")[2])
-    for _ in range(20):  # meanwhile the program could print it all
-        assert sandbox.sh("test -e /tmp/all")["exitCode"] == 1
+    harness.wait_for(lambda: sandbox.sh("test -s /tmp/at")["exitCode"] == 0, what="the first of it")
+    assert harness.wait_for(stands, 60, "a standstill") < size >> 1
     while got < size:
         got += len(client.frame()[1])
-    harness.wait_for(lambda: sandbox.sh("test -e /tmp/all")["exitCode"] == 0, what="its end")
+    harness.wait_for(lambda: printed() == size, what="its end")
     assert got == size and peak() - before < 8 << 20
     client.close()
 
