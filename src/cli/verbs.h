@@ -84,9 +84,9 @@ struct cli_option {
     const char *value;  /* what it takes, for --help; NULL: it is a flag */
     const char *help;   /* 55 characters at most */
     const char *words;  /* what its value can be, or often is, separated by blanks; or NULL */
+    const char *also;   /* a spelling that other tools have taught, understood and not told */
     enum cli_kind kind; /* of its value */
     char letter;        /* 0: none */
-    const char *also;   /* a spelling that other tools have taught, understood and not told */
     bool is_global;     /* every verb has it */
     bool is_repeated;   /* may be given more than once: read it with cli_next_value */
     bool is_choice;     /* its value is one of `words` and nothing else */
