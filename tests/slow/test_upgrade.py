@@ -108,6 +108,12 @@ def test_a_history_that_is_not_whole_is_told(folder):
         tree_of("0123456789abcdef0123456789abcdef01234567", folder / "not-there")
 
 
+def test_no_former_version_is_left_out():
+    number = int(re.search(r"define IPC_VERSION (\d+)", (harness.ROOT / "src/ipc/messages.def").read_text())[1])
+    assert set(HISTORY) == {"first", *map(str, range(1, number))}, (
+        "IPC_VERSION was raised: add the last commit before it to HISTORY")
+
+
 def former_daemon(make_daemon, demo, former):
     """A daemon of the former version, with its own policy and recipes."""
     _, tree, former_programs = former
