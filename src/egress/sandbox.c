@@ -10,6 +10,7 @@
 #include "egress/dns.h"
 #include "egress/listener.h"
 #include "egress/process.h"
+#include "egress/upstream.h"
 #include "ipc/ipc.h"
 #include "util/cleanup.h"
 #include "util/limits.h"
@@ -53,6 +54,7 @@ void egress_sandbox_unref(struct egress_sandbox *sandbox)
     if (--sandbox->references > 0)
         return;
     assert(sandbox->is_detached && !sandbox->conn_count);
+    egress_upstreams_leave(sandbox->egress->upstreams, sandbox->meter.id);
     free(sandbox);
 }
 

@@ -481,6 +481,14 @@ int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char 
     return 0;
 }
 
+void egress_upstreams_leave(struct egress_upstreams *upstreams, uint64_t owner)
+{
+    for (size_t i = 0; upstreams && i < ORIGIN_BUCKETS; i++)
+        for (struct origin *origin = upstreams->buckets[i]; origin; origin = origin->next)
+            while (origin->owner == owner && origin->links)
+                link_close(origin->links);
+}
+
 static void on_closed(uv_handle_t *handle)
 {
     free(handle->data);

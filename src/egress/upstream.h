@@ -86,6 +86,10 @@ int egress_upstreams_open(uv_loop_t *loop, struct turn_queue *turns, const char 
 /* Ends all exchanges without a callback. The memory goes when the loop has run on. */
 void egress_upstreams_close(struct egress_upstreams *upstreams);
 
+/* Closes the connections (if there are `upstreams`) of an owner that asks no more, all of whose
+ * exchanges ended or were cancelled. Not to be called from a callback of an exchange. */
+void egress_upstreams_leave(struct egress_upstreams *upstreams, uint64_t owner);
+
 /* -ENOMEM, or -EINVAL when CA, certificate or key cannot be used; then there is no exchange. */
 int egress_upstream_start(struct egress_upstreams *upstreams, const struct egress_request *request,
                           const struct egress_exchange_events *events, void *ctx,

@@ -1,6 +1,8 @@
 """The proxy's framing and streaming (CASES A), from inside a sandbox to a server of the test."""
 import json
+import os
 import re
+import signal
 import socket
 import ssl
 import threading
@@ -405,4 +407,27 @@ def test_a_full_pool_of_idle_upstream_connections_keeps_nobody_out(box, server):
     assert ask(second, get("/beside", host="other.test"), host="other.test")[0] == 200
     for sock in socks:
         sock.close()
+    second.remove()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_upstream_connections_end_with_their_sandbox(box, server, how):
+    """They are kept for its next request; without it nobody could use them."""
+    ended = threading.Event()
+
+    def hold(_server, sock, _request):
+        sock.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        sock.settimeout(harness.patient(55))  # idle ones are closed after 60 s
+        assert sock.recv(1) == b""
+        ended.set()
+    server.routes["/hold"] = hold
+    second = box.daemon.sandbox(f"box-{how}")
+    assert second.exec("/bin/true")["exitCode"] == 0
+    assert ask(second, get("/hold"))[0] == 200
+    assert not ended.wait(0.5)
+    if how == "kill":
+        os.kill(second.init_pid(), signal.SIGKILL)
+    else:
+        assert box.daemon.post(f"{second.path}/stop").status in (200, 204)
+    assert ended.wait(harness.patient(20))
     second.remove()
