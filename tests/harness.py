@@ -455,6 +455,11 @@ class Sandbox:
                 return int(pid)
         raise AssertionError(f"no init of {self.name}")
 
+    def group_name(self):
+        """Of its control groups, below the daemon's: its boot id."""
+        self.init_pid()
+        return self.init[1]
+
     def network(self):
         """A descriptor of the sandbox's network namespace."""
         return os.open(f"/proc/{self.init_pid()}/ns/net", os.O_RDONLY)

@@ -1,6 +1,6 @@
 /* Control groups; see cgroup.h. Supervisor only; every call is a few short writes to cgroupfs.
- * Invariant: a name comes from our own tables (names of sandboxes, "init", "task"), so it never
- * holds a slash or a dot. */
+ * Invariant: a name comes from our own tables (boot ids, names of sandboxes, "init", "task"), so it
+ * never holds a slash or a dot. */
 #include "sandbox/cgroup.h"
 
 #include <assert.h>
@@ -158,6 +158,19 @@ int cgroup_create(struct cgroups *cgroups, const char *name, const char *leaf,
     /* Our folder is empty while nothing runs: whoever tidies up may have removed it. */
     cgroups_renew(cgroups);
     return create(cgroups, name, leaf, limits, ret, err);
+}
+
+static bool has_folder(int parent_fd, const char *name)
+{
+    return parent_fd >= 0 && faccessat(parent_fd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool cgroup_exists(const struct cgroups *cgroups, const char *name)
+{
+    bool is_there = has_folder(cgroups->v2_fd, name);
+    for (int i = 0; i < CGROUP_CONTROLLERS; i++)
+        is_there = is_there || has_folder(cgroups->v1_fd[i], name);
+    return is_there;
 }
 
 int cgroup_kill(const struct cgroups *cgroups, const char *name, struct err *err)

@@ -58,6 +58,9 @@ int cgroup_create(struct cgroups *cgroups, const char *name, const char *leaf,
                   const struct sandbox_limits *limits, struct cgroup_entry *ret, struct err *err);
 void cgroup_entry_close(struct cgroup_entry *entry);
 
+/* True when there is a group of this name in one of the hierarchies. */
+bool cgroup_exists(const struct cgroups *cgroups, const char *name);
+
 /* Kills all in the group. -ENOENT: no v2 tree or no such group. */
 int cgroup_kill(const struct cgroups *cgroups, const char *name, struct err *err);
 

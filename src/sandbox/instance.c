@@ -96,8 +96,8 @@ static int prepare(struct sandbox_host *host, struct child_instance *child, int 
         return result;
     *ret_socket = sockets[0];
     child->supervisor_fd = sockets[1];
-    return cgroup_create(&host->cgroups, start->name, "init", &start->limits, &child->common.cgroup,
-                         err);
+    return cgroup_create(&host->cgroups, start->boot_id, "init", &start->limits,
+                         &child->common.cgroup, err);
 }
 
 static void run_instance(void *child)
@@ -159,7 +159,7 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
     if (result == 0) {
         result = start_child(host, &child, &process, err);
         if (result < 0)
-            cgroup_remove(&host->cgroups, start->name, NULL);
+            cgroup_remove(&host->cgroups, start->boot_id, NULL);
     }
     close_child(&child);
     if (result < 0)
@@ -168,6 +168,7 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
         (struct sandbox_instance){.init = process, .socket = TAKE_FD(sock), .block = start->block};
     snprintf(ret->name, sizeof(ret->name), "%s", start->name);
     snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", start->boot_id);
+    snprintf(ret->group, sizeof(ret->group), "%s", start->boot_id);
     return 0;
 }
 
@@ -201,8 +202,8 @@ static int find_process(pid_t pid, uint64_t start_time, struct sandbox_process *
     return 0;
 }
 
-int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
-                           struct err *err)
+int sandbox_instance_adopt(struct sandbox_host *host, const struct sandbox_record *record,
+                           struct sandbox_instance *ret, struct err *err)
 {
     struct sandbox_process process = {.pidfd = -1};
     int result = find_process(record->pid, record->start_time, &process, err);
@@ -216,6 +217,8 @@ int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_i
     *ret = (struct sandbox_instance){.init = process, .socket = sock, .block = record->block};
     snprintf(ret->name, sizeof(ret->name), "%s", record->name);
     snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", record->boot_id);
+    bool is_ours = cgroup_exists(&host->cgroups, record->boot_id);
+    snprintf(ret->group, sizeof(ret->group), "%s", is_ours ? record->boot_id : record->name);
     return 0;
 }
 
@@ -229,7 +232,7 @@ bool sandbox_instance_end_unrecorded(int folder_fd)
 int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
                           struct err *err)
 {
-    if (cgroup_kill(&host->cgroups, instance->name, NULL) == 0)
+    if (cgroup_kill(&host->cgroups, instance->group, NULL) == 0)
         return 0;
     if (syscall(SYS_pidfd_send_signal, instance->init.pidfd, SIGKILL, NULL, 0) < 0 &&
         errno != ESRCH)
@@ -237,14 +240,19 @@ int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *in
     return 0;
 }
 
-int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err)
+int sandbox_group_kill(struct sandbox_host *host, const char *group, struct err *err)
 {
-    return cgroup_remove(&host->cgroups, name, err);
+    return cgroup_kill(&host->cgroups, group, err);
 }
 
-int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *name, struct err *err)
+int sandbox_instance_cleanup(struct sandbox_host *host, const char *group, struct err *err)
 {
-    return cgroup_remove_late(&host->cgroups, name, err);
+    return cgroup_remove(&host->cgroups, group, err);
+}
+
+int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *group, struct err *err)
+{
+    return cgroup_remove_late(&host->cgroups, group, err);
 }
 
 void sandbox_process_release(struct sandbox_process *process)
@@ -260,33 +268,34 @@ void sandbox_instance_release(struct sandbox_instance *instance)
     sandbox_process_release(&instance->init);
 }
 
-int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
+int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *group),
                           void *ctx, struct err *err)
 {
     return cgroup_list(&host->cgroups, found, ctx, err);
 }
 
-void sandbox_instance_refused(struct sandbox_host *host, const char *instance,
+void sandbox_instance_refused(struct sandbox_host *host, const struct sandbox_instance *instance,
                               struct sandbox_refused *ret)
 {
-    cgroup_refused(&host->cgroups, instance, ret);
+    cgroup_refused(&host->cgroups, instance->group, ret);
 }
 
-int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
-                         struct sandbox_group *ret, struct err *err)
+int sandbox_group_create(struct sandbox_host *host, const struct sandbox_instance *instance,
+                         const char *name, struct sandbox_group *ret, struct err *err)
 {
-    return cgroup_leaf_create(&host->cgroups, instance, group, ret, err);
+    return cgroup_leaf_create(&host->cgroups, instance->group, name, ret, err);
 }
 
-int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
-                         struct err *err)
+int sandbox_group_remove(struct sandbox_host *host, const struct sandbox_instance *instance,
+                         const char *name, struct err *err)
 {
-    return cgroup_leaf_remove(&host->cgroups, instance, group, err);
+    return cgroup_leaf_remove(&host->cgroups, instance->group, name, err);
 }
 
-void sandbox_groups_remove(struct sandbox_host *host, const char *instance, const char *prefix)
+void sandbox_groups_remove(struct sandbox_host *host, const struct sandbox_instance *instance,
+                           const char *prefix)
 {
-    cgroup_leaves_remove(&host->cgroups, instance, prefix);
+    cgroup_leaves_remove(&host->cgroups, instance->group, prefix);
 }
 
 void sandbox_group_close(struct sandbox_group *group)

@@ -54,6 +54,8 @@ struct sandbox_instance {
     int socket; /* to init, messages of ipc/; non-blocking */
     char name[64];
     char boot_id[40];
+    char group[64]; /* of its control groups: the boot id, which no other instance has; its name, of
+                       one that a former version started */
     uint32_t block;
 };
 
@@ -75,8 +77,8 @@ struct sandbox_record {
 /* Finds it: pid and start time must fit, init.sock in its folder must answer to connect(2). Then
  * the caller sends INIT_HELLO and compares boot ids. -ESRCH: it is gone; one whose init.sock does
  * not answer is killed, so that it does not run beside the next. */
-int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
-                           struct err *err);
+int sandbox_instance_adopt(struct sandbox_host *host, const struct sandbox_record *record,
+                           struct sandbox_instance *ret, struct err *err);
 
 /* Ends an instance that is on no record, or on one that cannot be found by it, if one listens on
  * the init.sock in the folder: where there are control groups it is found by those
@@ -88,15 +90,19 @@ bool sandbox_instance_end_unrecorded(int folder_fd);
 int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
                           struct err *err);
 
-/* After its end: removes its cgroups, by name, also those of an instance never adopted. Idempotent.
- */
-int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err);
+/* The same by the name of its control groups, of an instance never adopted. -ENOENT: none such, or
+ * no cgroup.kill. */
+int sandbox_group_kill(struct sandbox_host *host, const char *group, struct err *err);
+
+/* After its end: removes its control groups, also those of an instance never adopted. Idempotent.
+ * -EBUSY: a process is still in one. */
+int sandbox_instance_cleanup(struct sandbox_host *host, const char *group, struct err *err);
 /* The same at the daemon's end: waits until what was killed has left them, 2 s at most. */
-int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *name, struct err *err);
+int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *group, struct err *err);
 void sandbox_instance_release(struct sandbox_instance *instance); /* closes, kills nothing */
 
-/* Names of instances whose cgroups exist under this STATE, for finding leftovers at start-up. */
-int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
+/* Control groups of instances that exist under this STATE, for finding leftovers at start-up. */
+int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *group),
                           void *ctx, struct err *err);
 
 /* A cgroup below the instance, for what is ended apart from the rest: "task", "exec-N". Descriptors
@@ -113,14 +119,15 @@ struct sandbox_group {
 struct sandbox_refused {
     uint64_t oom_kills, forks;
 };
-void sandbox_instance_refused(struct sandbox_host *host, const char *instance,
+void sandbox_instance_refused(struct sandbox_host *host, const struct sandbox_instance *instance,
                               struct sandbox_refused *ret);
-int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
-                         struct sandbox_group *ret, struct err *err);
-int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
-                         struct err *err);
+int sandbox_group_create(struct sandbox_host *host, const struct sandbox_instance *instance,
+                         const char *name, struct sandbox_group *ret, struct err *err);
+int sandbox_group_remove(struct sandbox_host *host, const struct sandbox_instance *instance,
+                         const char *name, struct err *err);
 /* Those whose names begin so and that nobody is in. */
-void sandbox_groups_remove(struct sandbox_host *host, const char *instance, const char *prefix);
+void sandbox_groups_remove(struct sandbox_host *host, const struct sandbox_instance *instance,
+                           const char *prefix);
 void sandbox_group_close(struct sandbox_group *group);
 
 /* One job in a jail: its own user, mount, pid, net, ipc, uts and cgroup namespaces, ids of `block`,

@@ -31,7 +31,7 @@ void hits_note(struct sandbox *sandbox, enum hit hit)
 
 void hits_begin(struct sandbox *sandbox)
 {
-    sandbox_instance_refused(sandbox->supervisor->host, sandbox->meta.name, &sandbox->refused);
+    sandbox_instance_refused(sandbox->supervisor->host, &sandbox->instance, &sandbox->refused);
 }
 
 struct hits hits_look(struct sandbox *sandbox)

@@ -94,7 +94,7 @@ static void instance_on_end(void *ctx)
     expiry_note_stop(sandbox);
     sandbox->state = SANDBOX_STOPPED;
     expiry_watch(sandbox);
-    leftovers_clear(supervisor, sandbox->meta.name);
+    leftovers_clear(supervisor, sandbox->instance.group);
     supervisor->instance_count--;
     sandbox->foreign_runs = 0;
     runs_fail_all(sandbox, was_starting ? sandbox->failure : "The sandbox was stopped");
@@ -261,7 +261,7 @@ int instance_adopt(struct sandbox *sandbox, struct err *err)
                                     .pid = lease->pid,
                                     .start_time = lease->start_time,
                                     .folder_fd = sandbox->folder_fd};
-    result = sandbox_instance_adopt(&record, &sandbox->instance, err);
+    result = sandbox_instance_adopt(supervisor->host, &record, &sandbox->instance, err);
     if (result < 0) {
         ids_release(ids, lease->block);
         return result;

@@ -4,7 +4,7 @@
  * died, one of these holds:
  *
  *   folder without meta.json       it was being made, or its first start was not on record yet:
- *                                  to the trash; its cgroup is found by name, killed
+ *                                  to the trash; its control groups are found, killed
  *   meta.json without a lease      stopped; or its start was not on record yet: the same cgroup
  *   meta.json with a lease         alive: taken over; dead: what it left is cleared away, its task
  *                                  has ended (exit-code is there) or is lost
@@ -83,14 +83,13 @@ static void recover_builds(struct supervisor *supervisor)
     closedir(dir);
 }
 
-static void recover_on_cgroup(void *ctx, const char *name)
+static void recover_on_group(void *ctx, const char *group)
 {
     struct supervisor *supervisor = ctx;
-    const struct sandbox *sandbox = table_find(supervisor, name);
-    if (sandbox && sandbox->state != SANDBOX_STOPPED)
+    if (table_has_group(supervisor, group))
         return;
-    log_warn("sandbox=%s has an instance that is on no record; it is ended", name);
-    leftovers_kill(supervisor, name);
+    log_warn("the instance of boot id %s is on no record; it is ended", group);
+    leftovers_kill(supervisor, group);
 }
 
 /* ----------------------------------------------------------------------------- take-over */
@@ -106,7 +105,7 @@ static void recover_instance(struct sandbox *sandbox)
         log_warn("sandbox=%s its instance is gone: %s", sandbox->meta.name, err.message);
         /* Where the record's pid says nothing: the former daemon saw other pids than we do. */
         sandbox_instance_end_unrecorded(sandbox->folder_fd);
-        leftovers_kill(supervisor, sandbox->meta.name);
+        leftovers_kill(supervisor, sandbox->meta.lease.boot_id);
         sandbox->meta.lease = (struct meta_lease){0};
         expiry_note_stop(sandbox);
         sandbox->meta.is_cloning = false;
@@ -126,7 +125,7 @@ int recover_state(struct supervisor *supervisor, struct err *err)
         recover_instance(sandbox);
         expiry_watch(sandbox);
     }
-    if (sandbox_instance_list(supervisor->host, recover_on_cgroup, supervisor, err) < 0)
+    if (sandbox_instance_list(supervisor->host, recover_on_group, supervisor, err) < 0)
         log_warn("%s", err->message);
     recover_builds(supervisor);
     trash_reopen(supervisor);

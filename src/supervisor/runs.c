@@ -120,7 +120,7 @@ static int runs_make_group(struct sandbox *sandbox, const struct op *op, uint64_
         return 0;
     runs_group_name(number, name);
     int result =
-        sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, name, ret, &err);
+        sandbox_group_create(sandbox->supervisor->host, &sandbox->instance, name, ret, &err);
     if (result < 0) {
         log_error(REQUEST_FIELD "sandbox=%s %s", op->reply.id, sandbox->meta.name, err.message);
         reply_failure(sandbox->supervisor, op->reply, result, err.message);
@@ -185,9 +185,9 @@ static void runs_remove_groups(const struct run *run)
     char name[EXEC_GROUP_MAX];
     runs_group_name(run->number, name);
     if (is_alone)
-        sandbox_groups_remove(sandbox->supervisor->host, sandbox->meta.name, EXEC_GROUP);
+        sandbox_groups_remove(sandbox->supervisor->host, &sandbox->instance, EXEC_GROUP);
     else
-        sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, name, NULL);
+        sandbox_group_remove(sandbox->supervisor->host, &sandbox->instance, name, NULL);
 }
 
 static void runs_free(struct run *run)

@@ -28,6 +28,15 @@ struct sandbox *table_find(struct supervisor *supervisor, const char *name)
     return sandbox;
 }
 
+bool table_has_group(const struct supervisor *supervisor, const char *group)
+{
+    const struct sandbox *sandbox = supervisor->sandboxes;
+    while (sandbox &&
+           (sandbox->state == SANDBOX_STOPPED || strcmp(sandbox->instance.group, group) != 0))
+        sandbox = sandbox->next;
+    return sandbox;
+}
+
 struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd)
 {
     struct sandbox *sandbox = must_alloc(sizeof(*sandbox));

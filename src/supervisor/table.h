@@ -118,6 +118,8 @@ void ports_learn(struct supervisor *supervisor, const struct msg_ports *ports);
 const char *document_state_name(enum sandbox_state state);
 
 struct sandbox *table_find(struct supervisor *supervisor, const char *name);
+/* True when the control groups of this name are those of an instance that runs. */
+bool table_has_group(const struct supervisor *supervisor, const char *group);
 /* Puts a sandbox into the table; takes folder_fd. */
 struct sandbox *table_add(struct supervisor *supervisor, const struct meta *meta, int folder_fd);
 /* Makes the folder of a new sandbox with the agent and its image; its record is made by its first
@@ -186,9 +188,9 @@ void expiry_failed(struct sandbox *sandbox);
 
 /* leftovers.c: removes the control groups of an instance that is gone, now or as soon as they are
  * empty. */
-void leftovers_clear(struct supervisor *supervisor, const char *name);
+void leftovers_clear(struct supervisor *supervisor, const char *group);
 /* The same after a kill of all that runs in them. */
-void leftovers_kill(struct supervisor *supervisor, const char *name);
+void leftovers_kill(struct supervisor *supervisor, const char *group);
 
 /* At the daemon's end: groups of instances that are gone; a timer may not have come to them. */
 void leftovers_end(struct supervisor *supervisor);

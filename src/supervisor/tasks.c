@@ -89,9 +89,9 @@ static int tasks_send(struct sandbox *sandbox, int spec, const struct op *op, st
 {
     struct sandbox_group group = SANDBOX_GROUP_NONE;
     /* That of the last task, when something of it lives on, is in the way; it is used again. */
-    sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, "task", NULL);
+    sandbox_group_remove(sandbox->supervisor->host, &sandbox->instance, "task", NULL);
     int result =
-        sandbox_group_create(sandbox->supervisor->host, sandbox->meta.name, "task", &group, err);
+        sandbox_group_create(sandbox->supervisor->host, &sandbox->instance, "task", &group, err);
     if (result < 0)
         return result;
     struct msg_init_task body = {
@@ -308,7 +308,7 @@ void tasks_ended(struct sandbox *sandbox, const struct task_end *end)
         hits_note(sandbox, HIT_DEADLINE);
     tasks_set_state(sandbox, TASK_ENDED);
     /* What the agent left running in the group ends with it or keeps it; the next task sees. */
-    sandbox_group_remove(sandbox->supervisor->host, sandbox->meta.name, "task", NULL);
+    sandbox_group_remove(sandbox->supervisor->host, &sandbox->instance, "task", NULL);
 }
 
 void tasks_learn(struct sandbox *sandbox, enum task_state state, const struct task_end *end)

@@ -50,7 +50,7 @@ def leftovers(daemon):
     """What is still there of sandboxes: processes, groups, folders, mounts."""
     trees = [tree for tree in pathlib.Path("/sys/fs/cgroup").iterdir() if tree.is_dir()]
     try:
-        groups = [path for tree in trees for path in tree.glob("**/paddock-*/idle*")]
+        groups = [path for tree in trees for path in tree.glob(f"**/{daemon.cgroup_name()}/*/")]
     except FileNotFoundError as gone:  # while they were looked for
         groups = [gone]
     inits = [pid for pid in filter(str.isdigit, os.listdir("/proc")) if comm(pid) == "paddock-init"]

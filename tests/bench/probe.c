@@ -60,6 +60,17 @@ static void print_status_lines(void)
         fclose(file);
 }
 
+/* Names the instance's control groups outside. */
+static void print_boot_id(void)
+{
+    char line[64] = "";
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "re");
+    if (file && fgets(line, sizeof(line), file))
+        printf("boot_id %s", line);
+    if (file)
+        fclose(file);
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -68,6 +79,7 @@ int main(int argc, char **argv)
     if (argc < 3)
         return 0;
     print_status_lines();
+    print_boot_id();
     printf("uid %d\noverlay %d\nport443 %d\n", (int)getuid(), can_write_overlay(), port_answers());
     return 0;
 }

@@ -144,7 +144,10 @@ static void check_instance(const char *socket_path, const char *name, const char
     for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++)
         if (!strstr(answer, wanted[i]))
             fail("%s: no \"%s\" in: %s", name, wanted[i], answer);
-    snprintf(wanted_group, sizeof(wanted_group), "%s/", name);
+    const char *boot_id = strstr(answer, "boot_id ");
+    if (!boot_id)
+        fail("%s: no boot id in: %s", name, answer);
+    snprintf(wanted_group, sizeof(wanted_group), "/%.36s/", boot_id + strlen("boot_id "));
     limits_seen = 0;
     nftw("/sys/fs/cgroup", look_at_group, 32, FTW_PHYS);
     if (limits_seen < 3)

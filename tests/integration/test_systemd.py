@@ -90,7 +90,7 @@ def test_sandboxes_live_in_the_unit_made_for_them(make_daemon, unit_groups):
     try:
         sandbox = daemon.sandbox("unit")
         init = group_of(sandbox.init_pid())
-        place = f"/{instances.relative_to(v2_tree())}/{daemon.cgroup_name()}/unit/init"
+        place = f"/{instances.relative_to(v2_tree())}/{daemon.cgroup_name()}/{sandbox.group_name()}/init"
         assert init == place
         assert group_of(daemon.process.pid) == f"/{own.relative_to(v2_tree())}"
         assert group_of(daemon.pid_of("paddock-egress")) == f"/{own.relative_to(v2_tree())}"
@@ -98,7 +98,7 @@ def test_sandboxes_live_in_the_unit_made_for_them(make_daemon, unit_groups):
         # api and egress end with their sockets, a moment after the supervisor
         harness.wait_for(lambda: not (own / "cgroup.procs").read_text(), 10,
                          "nothing stays in the daemon's unit")
-        assert (instances / daemon.cgroup_name() / "unit/init/cgroup.procs").read_text()
+        assert (instances / daemon.cgroup_name() / sandbox.group_name() / "init/cgroup.procs").read_text()
         daemon.start()  # it finds them there again
         assert sandbox.exec("/bin/true")["exitCode"] == 0
         assert group_of(sandbox.init_pid()) == place

@@ -45,7 +45,7 @@ def test_a_delegated_group_is_used(make_user_daemon, image_tar, group, row):
     daemon.cli("image", "import", "claude", image_tar, timeout=harness.patient(300))
     sandbox = daemon.sandbox("grouped")
     assert sandbox.clone().status == 200
-    ours = group / daemon.cgroup_name() / "grouped"
+    ours = group / daemon.cgroup_name() / sandbox.group_name()
     assert str(sandbox.init_pid()) in (ours / "init/cgroup.procs").read_text().split()
     assert str(daemon.process.pid) in (group / "paddock-daemon/cgroup.procs").read_text().split()
     assert sandbox.start_task("trap '' TERM; setsid sleep 3061 & sleep 3060; sleep 3060").status == 202

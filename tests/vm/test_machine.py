@@ -43,7 +43,7 @@ def limited(make_daemon):
 def test_limits_are_set_at_the_group_of_the_sandbox(limited):
     sandbox = limited.sandbox("limits")
     sandbox.exec("/bin/true")
-    group = GROUPS / limited.cgroup_name() / "limits"
+    group = GROUPS / limited.cgroup_name() / sandbox.group_name()
     values = {name: (group / name).read_text().strip()
               for name in ("memory.max", "memory.swap.max", "cpu.max", "pids.max")}
     assert values == {"memory.max": str(64 * MIB), "memory.swap.max": "0",
@@ -66,7 +66,7 @@ def test_no_more_processes_than_the_limit(limited):
     sandbox = limited.sandbox("pids")
     forks = sandbox.sh("for i in $(seq 200); do sleep 600 & done; kill $(jobs -p)")
     assert "fork" in forks["stderr"], forks
-    events = (GROUPS / limited.cgroup_name() / "pids/pids.events").read_text()
+    events = (GROUPS / limited.cgroup_name() / sandbox.group_name() / "pids.events").read_text()
     assert int(events.split()[1]) > 0
 
 
@@ -74,6 +74,6 @@ def test_a_sandbox_gets_its_share_of_the_processor_and_no_more(limited):
     sandbox = limited.sandbox("cpu")
     spin = "timeout 10 sh -c 'while :; do :; done' & "
     sandbox.sh(spin * 4 + "wait")
-    stat = (GROUPS / limited.cgroup_name() / "cpu/cpu.stat").read_text().split()
+    stat = (GROUPS / limited.cgroup_name() / sandbox.group_name() / "cpu.stat").read_text().split()
     values = dict(zip(stat[::2], map(int, stat[1::2])))
     assert values["nr_throttled"] > 0 and values["usage_usec"] > 1000000, values

@@ -41,6 +41,7 @@ class Manager:
         self.prefix, self.environment = prefix, {**os.environ, **(environment or {})}
         self.systemctl_words = ["systemctl"] + (["--user"] if prefix else [])
         self.unit_group = GROUPS / unit_group
+        self.last_boot_id = ""  # of the sandbox `box`
         status = os.stat(home)
         owner = (status.st_uid, status.st_gid)
         harness.run(*prefix, "mkdir", "-p", config_folder, state / "images", env=self.environment)
@@ -82,11 +83,12 @@ class Manager:
         return int(self.systemctl("show", "-P", "MainPID", "paddock").stdout)
 
     def boot_id(self):
-        return self.paddock("exec", "box", "--", "cat", "/proc/sys/kernel/random/boot_id")
+        self.last_boot_id = self.paddock("exec", "box", "--", "cat", "/proc/sys/kernel/random/boot_id")
+        return self.last_boot_id
 
     def group(self):
-        """The group of the sandbox `box`, or None."""
-        found = list((self.unit_group / "paddock-instances.service").glob("paddock-*/box"))
+        """The group of the sandbox `box` as boot_id has last found it, or None."""
+        found = list((self.unit_group / "paddock-instances.service").glob(f"paddock-*/{self.last_boot_id.strip()}"))
         return found[0] if found else None
 
 

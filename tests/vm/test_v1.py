@@ -45,7 +45,7 @@ def test_limits_are_set_in_the_v1_hierarchies(limited, box):
     pid = str(box.init_pid())
     for controller, file, value in (("memory", "memory.limit_in_bytes", 64 * MIB),
                                     ("cpu", "cpu.cfs_quota_us", 150000), ("pids", "pids.max", 64)):
-        group = hierarchy(controller) / limited.cgroup_name() / box.name
+        group = hierarchy(controller) / limited.cgroup_name() / box.group_name()
         assert (group / file).read_text().strip() == str(value)
         assert pid in (group / "tasks").read_text().split()
 

@@ -172,7 +172,7 @@ int rig_start_message(struct rig *rig, const char *name, enum ipc_type type, str
     int code = IPC_BODY(&message, msg_status)->code;
     err_set(err, code, "%s", IPC_BODY(&message, msg_status)->text);
     wait_for_end(rig->instance.init.pidfd);
-    assert(sandbox_instance_cleanup(rig->host, name, NULL) == 0);
+    assert(sandbox_instance_cleanup(rig->host, rig->instance.group, NULL) == 0);
     ids_release(sandbox_host_ids(rig->host), rig->block);
     sandbox_instance_release(&rig->instance);
     return code > 0 ? 0 : -EINVAL;
@@ -185,7 +185,7 @@ void rig_stop(struct rig *rig)
     wait_for_end(rig->instance.init.pidfd);
     for (size_t i = 0; i < 4; i++)
         close(rig->listeners[i]);
-    int result = sandbox_instance_cleanup(rig->host, rig->instance.name, &err);
+    int result = sandbox_instance_cleanup(rig->host, rig->instance.group, &err);
     if (result < 0)
         fprintf(stderr, "%s\n", err.message);
     assert(result == 0);
@@ -235,7 +235,7 @@ void rig_exec(struct rig *rig, uint32_t user, const char *const *argv, struct ri
     char group_name[32];
     snprintf(group_name, sizeof(group_name), "exec-%u", (unsigned)++exec);
     struct sandbox_group group;
-    assert(sandbox_group_create(rig->host, rig->instance.name, group_name, &group, NULL) == 0);
+    assert(sandbox_group_create(rig->host, &rig->instance, group_name, &group, NULL) == 0);
     cleanup_fd int spec = rig_spec(argv, "/");
     struct msg_init_exec body = {.exec = exec, .user = user};
     int fds[3] = {spec, group.procs_fd, group.kill_fd};
@@ -261,7 +261,7 @@ void rig_exec(struct rig *rig, uint32_t user, const char *const *argv, struct ri
 void rig_task(struct rig *rig, const char *const *argv, const char *prompt, int64_t deadline_ms)
 {
     struct sandbox_group group;
-    assert(sandbox_group_create(rig->host, rig->instance.name, "task", &group, NULL) == 0);
+    assert(sandbox_group_create(rig->host, &rig->instance, "task", &group, NULL) == 0);
     cleanup_fd int spec = rig_spec(argv, "/workspace");
     cleanup_fd int prompt_fd =
         fd_sealed("prompt", prompt ? prompt : "", prompt ? strlen(prompt) : 0, NULL);
@@ -282,7 +282,7 @@ void rig_task(struct rig *rig, const char *const *argv, const char *prompt, int6
 bool rig_group_is_empty(struct rig *rig, const char *group)
 {
     for (int i = 0; i < 500; i++) {
-        if (sandbox_group_remove(rig->host, rig->instance.name, group, NULL) == 0)
+        if (sandbox_group_remove(rig->host, &rig->instance, group, NULL) == 0)
             return true;
         poll(NULL, 0, 10);
     }

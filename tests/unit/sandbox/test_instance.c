@@ -283,9 +283,9 @@ static void test_an_instance_outlives_its_supervisor(void)
     close(old.socket);
     struct sandbox_record record = record_of(&old);
     record.start_time++;
-    assert(sandbox_instance_adopt(&record, &rig.instance, &err) == -ESRCH);
+    assert(sandbox_instance_adopt(rig.host, &record, &rig.instance, &err) == -ESRCH);
     record.start_time--;
-    assert(sandbox_instance_adopt(&record, &rig.instance, &err) == 0);
+    assert(sandbox_instance_adopt(rig.host, &record, &rig.instance, &err) == 0);
     sandbox_process_release(&old.init);
     assert(ipc_send(rig.instance.socket, IPC_INIT_HELLO, 11, NULL, NULL, 0, &err) == 0);
     rig_receive(&rig, IPC_INIT_STATE, &message);
@@ -310,9 +310,9 @@ static void test_a_held_up_start_is_given_up(void)
     struct sandbox_group group;
     if (rig.host->cgroups.v2_fd < 0)
         return;
-    assert(sandbox_group_create(rig.host, rig.instance.name, "exec-1000", &group, NULL) == 0);
+    assert(sandbox_group_create(rig.host, &rig.instance, "exec-1000", &group, NULL) == 0);
     char path[128];
-    snprintf(path, sizeof(path), "%s/exec-1000/cgroup.freeze", rig.instance.name);
+    snprintf(path, sizeof(path), "%s/exec-1000/cgroup.freeze", rig.instance.group);
     cleanup_fd int freeze = openat(rig.host->cgroups.v2_fd, path, O_WRONLY | O_CLOEXEC);
     assert(freeze >= 0 && write(freeze, "1", 1) == 1);
     cleanup_fd int spec = rig_spec((const char *[]){"wait", NULL}, "/");
@@ -329,7 +329,7 @@ static struct sandbox_group start_waiting_exec(uint64_t number, const char *grou
 {
     struct ipc_message message;
     struct sandbox_group group;
-    assert(sandbox_group_create(rig.host, rig.instance.name, group_name, &group, NULL) == 0);
+    assert(sandbox_group_create(rig.host, &rig.instance, group_name, &group, NULL) == 0);
     cleanup_fd int spec = rig_spec((const char *[]){"wait", NULL}, "/");
     struct msg_init_exec body = {.exec = number, .user = EXEC_AS_AGENT};
     int fds[3] = {spec, group.procs_fd, group.kill_fd};
@@ -366,7 +366,7 @@ static void test_ends_that_nobody_heard_still_count(void)
     close(old.socket);
     kill_exec(&ends, "exec-1001");
     struct sandbox_record record = record_of(&old);
-    assert(sandbox_instance_adopt(&record, &rig.instance, &err) == 0);
+    assert(sandbox_instance_adopt(rig.host, &record, &rig.instance, &err) == 0);
     sandbox_process_release(&old.init);
     assert(ipc_send(rig.instance.socket, IPC_INIT_HELLO, 13, NULL, NULL, 0, &err) == 0);
     rig_receive(&rig, IPC_INIT_STATE, &message);

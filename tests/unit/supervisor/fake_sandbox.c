@@ -129,9 +129,10 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
     return 0;
 }
 
-int sandbox_instance_adopt(const struct sandbox_record *record, struct sandbox_instance *ret,
-                           struct err *err)
+int sandbox_instance_adopt(struct sandbox_host *host, const struct sandbox_record *record,
+                           struct sandbox_instance *ret, struct err *err)
 {
+    (void)host;
     (void)ret;
     return err_set(err, ESRCH, "%s is gone", record->name);
 }
@@ -147,18 +148,26 @@ int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *in
     return 0;
 }
 
-int sandbox_instance_cleanup(struct sandbox_host *host, const char *name, struct err *err)
+int sandbox_group_kill(struct sandbox_host *host, const char *group, struct err *err)
+{
+    (void)host;
+    (void)group;
+    (void)err;
+    return 0;
+}
+
+int sandbox_instance_cleanup(struct sandbox_host *host, const char *group, struct err *err)
 {
     (void)host;
     if (fake_busy_cleanups == 0)
         return 0;
     fake_busy_cleanups--;
-    return err_set(err, EBUSY, "%s is busy", name);
+    return err_set(err, EBUSY, "%s is busy", group);
 }
 
-int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *name, struct err *err)
+int sandbox_instance_cleanup_late(struct sandbox_host *host, const char *group, struct err *err)
 {
-    return sandbox_instance_cleanup(host, name, err);
+    return sandbox_instance_cleanup(host, group, err);
 }
 
 void sandbox_instance_release(struct sandbox_instance *instance)
@@ -169,7 +178,7 @@ void sandbox_instance_release(struct sandbox_instance *instance)
     instance->socket = -1;
 }
 
-int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *name),
+int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, const char *group),
                           void *ctx, struct err *err)
 {
     (void)host;
@@ -179,30 +188,31 @@ int sandbox_instance_list(struct sandbox_host *host, void (*found)(void *ctx, co
     return 0;
 }
 
-int sandbox_group_create(struct sandbox_host *host, const char *instance, const char *group,
-                         struct sandbox_group *ret, struct err *err)
+int sandbox_group_create(struct sandbox_host *host, const struct sandbox_instance *instance,
+                         const char *name, struct sandbox_group *ret, struct err *err)
 {
     (void)host;
     (void)instance;
-    (void)group;
+    (void)name;
     (void)err;
     *ret = (struct sandbox_group){-1, -1, -1};
     return 0;
 }
 
-void sandbox_groups_remove(struct sandbox_host *host, const char *instance, const char *prefix)
+void sandbox_groups_remove(struct sandbox_host *host, const struct sandbox_instance *instance,
+                           const char *prefix)
 {
     (void)host;
     (void)instance;
     (void)prefix;
 }
 
-int sandbox_group_remove(struct sandbox_host *host, const char *instance, const char *group,
-                         struct err *err)
+int sandbox_group_remove(struct sandbox_host *host, const struct sandbox_instance *instance,
+                         const char *name, struct err *err)
 {
     (void)host;
     (void)instance;
-    (void)group;
+    (void)name;
     (void)err;
     return 0;
 }
@@ -236,7 +246,7 @@ void sandbox_process_release(struct sandbox_process *process)
     *process = (struct sandbox_process){.pidfd = -1};
 }
 
-void sandbox_instance_refused(struct sandbox_host *host, const char *instance,
+void sandbox_instance_refused(struct sandbox_host *host, const struct sandbox_instance *instance,
                               struct sandbox_refused *ret)
 {
     (void)host;
