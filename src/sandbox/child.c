@@ -1,5 +1,6 @@
 /* The life of the set-up child of an instance; see child.h. Between clone3 and exec: the host's
- * code with root's rights in new namespaces only. It allocates nothing and returns to nobody. */
+ * code with root's rights in new namespaces only. It allocates nothing and returns to nobody. It
+ * makes what it can before it is told for which sandbox, then waits for that order (order.h). */
 #include "sandbox/child.h"
 
 #include <fcntl.h>
@@ -127,48 +128,111 @@ void child_exec(int binary_fd, const char *const *argv, const char *const *envir
     err_errno(err, errno, "cannot execute %s", argv[0]);
 }
 
-static int clone_folders(struct child_instance *child, struct err *err)
+/* ------------------------------------------------------------------------- made ahead */
+
+static void sort(int *values, size_t count)
 {
-    const struct {
-        int *fd;
-        bool writable;
-    } folders[] = {
-        {&child->image_fd, false},    {&child->common_fd, false}, {&child->overlay_fd, true},
-        {&child->workspace_fd, true}, {&child->task_fd, false},   {&child->task_write_fd, true},
-    };
+    for (size_t i = 1; i < count; i++)
+        for (size_t j = i; j > 0 && values[j - 1] > values[j]; j--) {
+            int value = values[j];
+            values[j] = values[j - 1];
+            values[j - 1] = value;
+        }
+}
+
+/* It may wait for long: of the supervisor's descriptors (the lock of STATE, the sockets of others)
+ * it keeps its own only. */
+static int keep_descriptors(const struct child_instance *child, struct err *err)
+{
+    const struct child_common *common = &child->common;
+    int keep[] = {common->go_fd,
+                  common->go_write_fd,
+                  common->binary_fd,
+                  common->cgroup.tasks_fd[CGROUP_MEMORY],
+                  common->cgroup.tasks_fd[CGROUP_CPU],
+                  common->cgroup.tasks_fd[CGROUP_PIDS],
+                  child->filter_fd,
+                  child->supervisor_fd};
+    unsigned from = STDERR_FILENO + 1;
+    sort(keep, ARRAY_LEN(keep));
+    for (size_t i = 0; i < ARRAY_LEN(keep); i++) {
+        if (keep[i] < (int)from)
+            continue;
+        if (keep[i] > (int)from && close_range(from, (unsigned)keep[i] - 1, 0) < 0)
+            return err_errno(err, errno, "cannot close the supervisor's descriptors");
+        from = (unsigned)keep[i] + 1;
+    }
+    return close_range(from, ~0U, 0) < 0
+               ? err_errno(err, errno, "cannot close the supervisor's descriptors")
+               : 0;
+}
+
+static int clone_folders(int fds[ORDER_MOUNTS], struct err *err)
+{
     int result = 0;
-    for (size_t i = 0; i < ARRAY_LEN(folders) && result == 0; i++)
-        result = child_clone_folder(folders[i].fd, folders[i].writable, err);
+    for (size_t i = 0; i < ORDER_MOUNTS && result == 0; i++)
+        result = child_clone_folder(
+            &fds[i], i == ORDER_OVERLAY || i == ORDER_WORKSPACE || i == ORDER_TASK_WRITE, err);
     return result;
 }
 
-static int set_up(struct child_instance *child, struct err *err)
+static int wait_for_order(struct child_instance *child, struct err *err)
+{
+    static struct order order;
+    prctl(PR_SET_NAME, "paddock-spare");
+    int result = order_receive(child->supervisor_fd, &order, err);
+    child->order = &order;
+    return result;
+}
+
+static int become_root_of_base(struct child_instance *child, struct err *err)
+{
+    int result = child_become_root(&child->common, err);
+    if (result == 0)
+        result = child->scratch_fd = child_mount_base(child, err);
+    return result < 0 ? result : 0;
+}
+
+/* All that no sandbox's folder is needed for. Where nothing can be idmapped the folders come first:
+ * only the daemon's id reaches them. */
+static int make_ready(struct child_instance *child, struct err *err)
 {
     const struct child_common *common = &child->common;
-    const struct sandbox_start *start = child->start;
+    bool is_idmapped = common->row->kind == ROW_ROOT;
+    int result = keep_descriptors(child, err);
     /* What needs no id yet runs while the supervisor writes the maps. */
-    int result = child_join_cgroups(common, err);
+    if (result == 0)
+        result = child_join_cgroups(common, err);
     if (result == 0)
         result = child_configure_network(child->network, err);
     if (result == 0)
         result = child_open_listeners(child->has_ipv6, child->listeners, err);
-    if (result == 0 && common->row->kind != ROW_ROOT)
-        result = clone_folders(child, err);
     if (result == 0)
-        result = child_become_root(common, err);
-    int root = result < 0 ? -1 : child_build_rootfs(child, err);
-    if (result == 0 && root < 0)
-        result = root;
+        result = child_set_limits(common, &child->make->limits, err);
+    if (result == 0 && is_idmapped)
+        result = become_root_of_base(child, err);
     if (result == 0)
-        result = child_enter_root(root, err);
-    if (result == 0 && sethostname(start->name, strlen(start->name)) < 0)
-        result = err_errno(err, errno, "cannot set the hostname");
-    if (result == 0)
-        result = child_write_files(start, err);
-    if (result == 0)
-        result = child_set_limits(common, &start->limits, err);
+        result = wait_for_order(child, err);
     return result;
 }
+
+static int follow_order(struct child_instance *child, struct err *err)
+{
+    struct order *order = child->order;
+    int result = 0;
+    if (child->common.row->kind != ROW_ROOT) {
+        result = clone_folders(order->fds, err);
+        if (result == 0)
+            result = become_root_of_base(child, err);
+    }
+    int root = result < 0 ? result : child_build_rootfs(child, err);
+    result = root < 0 ? root : child_enter_root(root, err);
+    if (result == 0 && sethostname(order->name, strlen(order->name)) < 0)
+        result = err_errno(err, errno, "cannot set the hostname");
+    return result < 0 ? result : child_write_files(child, err);
+}
+
+/* ------------------------------------------------------------------------------- the exec */
 
 /* Leaves init with its descriptors of init_fds.h, and stdin, stdout, stderr on /dev/null. */
 static int place_all(const struct child_instance *child, struct err *err)
@@ -176,8 +240,9 @@ static int place_all(const struct child_instance *child, struct err *err)
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null < 0)
         return err_errno(err, errno, "cannot open /dev/null");
+    const int *given = child->order->fds;
     int fds[INIT_FD_END] = {
-        null, null, null, child->supervisor_fd, child->start->listen_fd, child->task_write_fd};
+        null, null, null, child->supervisor_fd, given[ORDER_LISTENER], given[ORDER_TASK_WRITE]};
     memcpy(fds + INIT_FD_LISTENERS, child->listeners, sizeof(child->listeners));
     fds[INIT_FD_FILTER] = child->filter_fd < 0 ? null : child->filter_fd;
     return child_place_fds(fds, ARRAY_LEN(fds), 0, err);
@@ -195,10 +260,15 @@ void child_run_instance(struct child_instance *child)
 {
     struct err err = {0};
     setsid(); /* a signal from the supervisor's terminal is not for us */
+    int result = make_ready(child, &err);
+    if (result == -EPIPE)
+        _exit(0); /* nobody wants it */
+    if (result == 0)
+        result = follow_order(child, &err);
     int sock = fcntl(child->supervisor_fd, F_DUPFD_CLOEXEC, CHILD_HIGH_FD);
     int binary = fcntl(child->common.binary_fd, F_DUPFD_CLOEXEC, CHILD_HIGH_FD);
-    int result = sock < 0 || binary < 0 ? err_errno(&err, errno, "cannot duplicate a descriptor")
-                                        : set_up(child, &err);
+    if (result == 0 && (sock < 0 || binary < 0))
+        result = err_errno(&err, errno, "cannot duplicate a descriptor");
     if (result == 0)
         result = place_all(child, &err);
     if (result == 0 && close_range(INIT_FD_END, ~0U, CLOSE_RANGE_CLOEXEC) < 0)
@@ -206,9 +276,9 @@ void child_run_instance(struct child_instance *child)
     if (result == 0)
         result = child_drop_privileges(&child->common, &err);
     if (result == 0) {
-        const char *const argv[] = {"paddock-init", child->start->boot_id,
+        const char *const argv[] = {"paddock-init", child->make->boot_id,
                                     child->filter_fd < 0 ? NULL : INIT_NESTS, NULL};
-        child_exec(binary, argv, child->start->environment, &err);
+        child_exec(binary, argv, child->order->environment, &err);
         result = -errno;
     }
     fail(sock < 0 ? child->supervisor_fd : sock, result, &err);

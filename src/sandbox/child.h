@@ -12,6 +12,7 @@
 #include "sandbox/init_fds.h"
 #include "sandbox/instance.h"
 #include "sandbox/network.h"
+#include "sandbox/order.h"
 #include "sandbox/row.h"
 #include "util/err.h"
 
@@ -30,15 +31,14 @@ struct child_common {
 
 struct child_instance {
     struct child_common common;
-    const struct sandbox_start *start;
+    const struct sandbox_make *make;
     const struct network_requests *network;
     bool has_ipv6;
     int filter_fd; /* what init gives its programs, when it nests (init/nest.c); -1: it does not */
-    /* detached mounts, idmapped; where nothing can be idmapped, folders first */
-    int image_fd, common_fd, overlay_fd, workspace_fd, task_fd;
-    int task_write_fd; /* the same task folder, writable */
-    int supervisor_fd; /* socket for init, and for our failure */
+    int supervisor_fd; /* socket for the order, for our failure, and for init */
     int listeners[INIT_LISTENER_COUNT];
+    int scratch_fd; /* O_PATH: the root until the sandbox's own, a tmpfs with its proc, dev, tmp */
+    struct order *order;
 };
 
 /* Files of package clients that only root may read, shown to a build. */
@@ -81,7 +81,8 @@ int child_open_listeners(bool has_ipv6, int ret[INIT_LISTENER_COUNT], struct err
 int child_tune_network(int root_fd, struct err *err);
 
 /* child_mount.c: mounts by descriptor, so that no link that an agent left is followed. */
-int child_open_root(struct err *err); /* a private mount table and a scratch folder, /tmp */
+#define CHILD_SCRATCH "/tmp"
+int child_open_root(struct err *err); /* a private mount table and a scratch folder there */
 /* Puts a detached copy as a mount in the place of the folder that *fd is, where the supervisor may
  * make none (rows SUBORDINATE and SINGLE). While the process is still of the daemon's id outside:
  * others may not pass through its folders. */
@@ -101,12 +102,14 @@ int child_mount_proc(int root_fd, struct err *err);
 int child_mask_proc(int root_fd, struct err *err); /* after what must be written there */
 int child_enter_root(int root_fd, struct err *err);
 
-/* child_rootfs.c: the mounts of an instance. Returns the descriptor of the new root. */
+/* child_rootfs.c: first what no sandbox's folder is needed for, mounted in a scratch folder, which
+ * is the root from then on: the host's files are out of sight. Returns its descriptor. */
+int child_mount_base(const struct child_instance *child, struct err *err);
+/* Then the sandbox's own root. Returns its descriptor. */
 int child_build_rootfs(const struct child_instance *child, struct err *err);
-int child_hide_boot_id(int root_fd, const char *boot_id, struct err *err);
 
 /* child_files.c: the files of /etc and the agent's home, after the root is entered. */
-int child_write_files(const struct sandbox_start *start, struct err *err);
+int child_write_files(const struct child_instance *child, struct err *err);
 
 /* child_privileges.c: bounding set, inheritable and ambient sets, no_new_privs, filter. */
 int child_drop_privileges(const struct child_common *common, struct err *err);

@@ -21,7 +21,7 @@
 
 struct writer {
     char temp[64]; /* a name with the boot id in it, which is new and random */
-    const struct sandbox_start *start;
+    const struct sandbox_trust *trust;
 };
 
 /* Puts the temporary file in the place of `name`. A folder there cannot be renamed over: it is
@@ -81,7 +81,7 @@ static int write_common(const struct writer *writer, int root_fd, const struct c
                         struct err *err)
 {
     size_t len;
-    const char *text = common_text(file, &writer->start->trust, &len);
+    const char *text = common_text(file, writer->trust, &len);
     if (common_is_same(root_fd, file->path, geteuid(), text, len))
         return 0;
     if (file->is_below) { /* the image's own, or the agent's */
@@ -130,17 +130,17 @@ static int write_accounts(const struct writer *writer, int etc_fd, const char *f
     return is_changed ? write_file(writer, etc_fd, file, text, len, err) : 0;
 }
 
-static int write_etc(const struct writer *writer, int root_fd, struct err *err)
+static int write_etc(const struct writer *writer, int root_fd, const char *hostname,
+                     struct err *err)
 {
     static const char *const users[2] = {"root:x:0:0:root:/root:/bin/sh\n",
                                          "agent:x:1000:1000:agent:/home/agent:/bin/sh\n"};
     static const char *const groups[2] = {"root:x:0:\n", "agent:x:1000:\n"};
-    const char *name = writer->start->name;
     cleanup_fd int etc = child_folder(root_fd, "etc", 0755, err);
     if (etc < 0)
         return etc;
     char text[128];
-    int len = snprintf(text, sizeof(text), "%s\n", name);
+    int len = snprintf(text, sizeof(text), "%s\n", hostname);
     int result = write_file(writer, etc, "hostname", text, (size_t)len, err);
     if (result == 0)
         result = write_accounts(writer, etc, "passwd", users, err);
@@ -165,14 +165,14 @@ static int make_home(int root_fd, struct err *err)
     return 0;
 }
 
-int child_write_files(const struct sandbox_start *start, struct err *err)
+int child_write_files(const struct child_instance *child, struct err *err)
 {
-    struct writer writer = {.start = start};
-    snprintf(writer.temp, sizeof(writer.temp), ".paddock-%s", start->boot_id);
+    struct writer writer = {.trust = &child->make->trust};
+    snprintf(writer.temp, sizeof(writer.temp), ".paddock-%s", child->make->boot_id);
     cleanup_fd int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (root < 0)
         return err_errno(err, errno, "cannot open the new root");
-    int result = write_etc(&writer, root, err);
+    int result = write_etc(&writer, root, child->order->name, err);
     for (size_t i = 0; i < COMMON_FILES && result == 0; i++)
         result = write_common(&writer, root, &common_files[i], err);
     return result < 0 ? result : make_home(root, err);

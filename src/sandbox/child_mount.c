@@ -16,17 +16,15 @@
 #include "util/cleanup.h"
 #include "util/fd.h"
 
-#define SCRATCH "/tmp"
-
 int child_open_root(struct err *err)
 {
     /* Nothing that is mounted here may show outside, nor the other way round. */
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
         return err_errno(err, errno, "cannot make the mounts private");
-    if (mount("scratch", SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") < 0)
-        return err_errno(err, errno, "cannot mount a scratch folder over " SCRATCH);
-    int fd = open(SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? err_errno(err, errno, "cannot open " SCRATCH) : fd;
+    if (mount("scratch", CHILD_SCRATCH, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755") < 0)
+        return err_errno(err, errno, "cannot mount a scratch folder over " CHILD_SCRATCH);
+    int fd = open(CHILD_SCRATCH, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? err_errno(err, errno, "cannot open " CHILD_SCRATCH) : fd;
 }
 
 /* A descriptor from the supervisor names a place in its mount namespace, where only its own

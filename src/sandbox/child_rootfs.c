@@ -1,5 +1,6 @@
-/* The mounts of an instance: image, common files and upper layer as one overlay, the workspace, the
- * task folder, /proc, /dev, /tmp. Set-up child; allocates nothing. */
+/* The mounts of an instance: /proc, /dev and /tmp, made ahead in a scratch folder; image, common
+ * files and upper layer as one overlay, the workspace, the task folder. Set-up child; allocates
+ * nothing. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
@@ -22,16 +23,16 @@ static int attach_folder(int tree_fd, int dir_fd, const char *name, struct err *
  * an upper layer that the last instance has not quite let go of is no error. */
 static int mount_overlay(const struct child_instance *child, int scratch_fd, struct err *err)
 {
-    int result = attach_folder(child->image_fd, scratch_fd, "lower", err);
+    int result = attach_folder(child->order->fds[ORDER_IMAGE], scratch_fd, "lower", err);
     if (result == 0)
-        result = attach_folder(child->common_fd, scratch_fd, "common", err);
+        result = attach_folder(child->order->fds[ORDER_COMMON], scratch_fd, "common", err);
     if (result == 0)
-        result = attach_folder(child->overlay_fd, scratch_fd, "over", err);
+        result = attach_folder(child->order->fds[ORDER_OVERLAY], scratch_fd, "over", err);
     if (result == 0)
         result = child_mount(scratch_fd, "root", "overlay", MS_NODEV,
-                             "lowerdir=/tmp/common/" COMMON_ABOVE
-                             ":/tmp/lower:/tmp/common/" COMMON_BELOW ",upperdir=/tmp/over/upper,"
-                             "workdir=/tmp/over/work,userxattr,index=off",
+                             "lowerdir=/common/" COMMON_ABOVE ":/lower:/common/" COMMON_BELOW
+                             ",upperdir=/over/upper,"
+                             "workdir=/over/work,userxattr,index=off",
                              err);
     return result;
 }
@@ -40,48 +41,67 @@ static int mount_overlay(const struct child_instance *child, int scratch_fd, str
  * agent's reach. Its mount point also keeps the agent from renaming or replacing it. */
 static int mount_workspace(const struct child_instance *child, int root_fd, struct err *err)
 {
-    int result = attach_folder(child->workspace_fd, root_fd, "workspace", err);
+    int result = attach_folder(child->order->fds[ORDER_WORKSPACE], root_fd, "workspace", err);
     if (result < 0)
         return result;
     cleanup_fd int workspace =
         fd_open_beneath(root_fd, "workspace", O_PATH | O_DIRECTORY, 0, false, err);
-    return workspace < 0 ? workspace : attach_folder(child->task_fd, workspace, "task", err);
-}
-
-int child_build_rootfs(const struct child_instance *child, struct err *err)
-{
-    int64_t memory = child->start->limits.memory_bytes;
-    cleanup_fd int scratch = child_open_root(err);
-    int result = scratch < 0 ? scratch : mount_overlay(child, scratch, err);
-    if (result < 0)
-        return result;
-    cleanup_fd int root = fd_open_beneath(scratch, "root", O_PATH | O_DIRECTORY, 0, false, err);
-    if (root < 0)
-        return root;
-    result = mount_workspace(child, root, err);
-    if (result == 0)
-        result = child_mount_proc(root, err);
-    if (result == 0)
-        result = child_tune_network(root, err);
-    if (result == 0)
-        result = child_mask_proc(root, err);
-    if (result == 0)
-        result = child_hide_boot_id(root, child->start->boot_id, err);
-    if (result == 0)
-        result = child_mount_dev(&child->common, root, memory, err);
-    if (result == 0)
-        result = child_mount_memory(root, "tmp", memory / 2, err);
-    return result < 0 ? result : TAKE_FD(root);
+    return workspace < 0 ? workspace
+                         : attach_folder(child->order->fds[ORDER_TASK], workspace, "task", err);
 }
 
 /* The sandbox's own boot id, in a file of the scratch folder that only this bind keeps. Bound after
  * /proc/sys was made read-only: that bind would show the host's again. */
-int child_hide_boot_id(int root_fd, const char *boot_id, struct err *err)
+static int hide_boot_id(int scratch_fd, const char *boot_id, struct err *err)
 {
-    static const char *const source = "/tmp/boot_id";
-    cleanup_fd int fd = open(source, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
+    cleanup_fd int fd =
+        openat(scratch_fd, "boot_id", O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0444);
     if (fd < 0 || dprintf(fd, "%s\n", boot_id) < 0)
         return err_errno(err, errno, "cannot write the boot id");
-    return child_bind(source, root_fd, "proc/sys/kernel/random/boot_id",
+    return child_bind(CHILD_SCRATCH "/boot_id", scratch_fd, "proc/sys/kernel/random/boot_id",
                       MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC, err);
+}
+
+int child_mount_base(const struct child_instance *child, struct err *err)
+{
+    int64_t memory = child->make->limits.memory_bytes;
+    cleanup_fd int scratch = child_open_root(err);
+    if (scratch < 0)
+        return scratch;
+    int result = child_mount_proc(scratch, err);
+    if (result == 0)
+        result = child_tune_network(scratch, err);
+    if (result == 0)
+        result = child_mask_proc(scratch, err);
+    if (result == 0)
+        result = hide_boot_id(scratch, child->make->boot_id, err);
+    if (result == 0)
+        result = child_mount_dev(&child->common, scratch, memory, err);
+    if (result == 0)
+        result = child_mount_memory(scratch, "tmp", memory / 2, err);
+    if (result == 0)
+        result = child_enter_root(scratch, err);
+    return result < 0 ? result : TAKE_FD(scratch);
+}
+
+static int move(const char *name, int scratch_fd, int root_fd, struct err *err)
+{
+    cleanup_fd int from = fd_open_beneath(scratch_fd, name, O_PATH | O_DIRECTORY, 0, false, err);
+    return from < 0 ? from : attach_folder(from, root_fd, name, err);
+}
+
+int child_build_rootfs(const struct child_instance *child, struct err *err)
+{
+    static const char *const made[] = {"dev", "tmp", "proc"}; /* the last is used until then */
+    int result = mount_overlay(child, child->scratch_fd, err);
+    if (result < 0)
+        return result;
+    cleanup_fd int root =
+        fd_open_beneath(child->scratch_fd, "root", O_PATH | O_DIRECTORY, 0, false, err);
+    if (root < 0)
+        return root;
+    result = mount_workspace(child, root, err);
+    for (size_t i = 0; i < ARRAY_LEN(made) && result == 0; i++)
+        result = move(made[i], child->scratch_fd, root, err);
+    return result < 0 ? result : TAKE_FD(root);
 }

@@ -17,9 +17,11 @@
 #include "sandbox/child.h"
 #include "sandbox/host_internal.h"
 #include "sandbox/launch.h"
+#include "sandbox/order.h"
 #include "sandbox/process.h"
 #include "util/cleanup.h"
 #include "util/fd.h"
+#include "util/log.h"
 
 #define CAP_BIT(cap) (UINT64_C(1) << (cap))
 
@@ -42,38 +44,11 @@ static const uint64_t nesting_capabilities = CAP_BIT(CAP_SYS_ADMIN) | CAP_BIT(CA
 /* Our one id inside, where there is but one: the agent's. */
 #define SINGLE_ID 1000
 
-static int clone_folders(struct sandbox_host *host, struct child_instance *child, struct err *err)
-{
-    const struct sandbox_start *start = child->start;
-    const struct {
-        const char *path;
-        int *ret;
-        int dir_fd;
-        bool writable;
-    } folders[] = {
-        {"", &child->image_fd, start->image_fd, false},
-        {"", &child->common_fd, start->common_fd, false},
-        {"overlay", &child->overlay_fd, start->folder_fd, true},
-        {"workspace", &child->workspace_fd, start->folder_fd, true},
-        {"task", &child->task_fd, start->folder_fd, false},
-        {"task", &child->task_write_fd, start->folder_fd, true},
-    };
-    for (size_t i = 0; i < ARRAY_LEN(folders); i++) {
-        *folders[i].ret = sandbox_clone_folder(host, start->block, folders[i].dir_fd,
-                                               folders[i].path, folders[i].writable, err);
-        if (*folders[i].ret < 0)
-            return *folders[i].ret;
-    }
-    return 0;
-}
-
 static void close_child(struct child_instance *child)
 {
-    int *fds[] = {&child->image_fd,      &child->common_fd,    &child->overlay_fd,
-                  &child->workspace_fd,  &child->task_fd,      &child->task_write_fd,
-                  &child->supervisor_fd, &child->common.go_fd, &child->common.go_write_fd};
-    for (size_t i = 0; i < ARRAY_LEN(fds); i++)
-        cleanup_fd_at(fds[i]);
+    cleanup_fd_at(&child->supervisor_fd);
+    cleanup_fd_at(&child->common.go_fd);
+    cleanup_fd_at(&child->common.go_write_fd);
     cgroup_entry_close(&child->common.cgroup);
 }
 
@@ -81,22 +56,18 @@ static void close_child(struct child_instance *child)
 static int prepare(struct sandbox_host *host, struct child_instance *child, int *ret_socket,
                    struct err *err)
 {
-    const struct sandbox_start *start = child->start;
-    int result = clone_folders(host, child, err);
-    if (result < 0)
-        return result;
     int pipe_fds[2];
     if (pipe2(pipe_fds, O_CLOEXEC) < 0)
         return err_errno(err, errno, "cannot make a pipe");
     child->common.go_fd = pipe_fds[0];
     child->common.go_write_fd = pipe_fds[1];
     int sockets[2];
-    result = ipc_pair(sockets, err);
+    int result = ipc_pair(sockets, err);
     if (result < 0)
         return result;
     *ret_socket = sockets[0];
     child->supervisor_fd = sockets[1];
-    return cgroup_create(&host->cgroups, start->boot_id, "init", &start->limits,
+    return cgroup_create(&host->cgroups, child->make->boot_id, "init", &child->make->limits,
                          &child->common.cgroup, err);
 }
 
@@ -122,7 +93,7 @@ static int start_child(struct sandbox_host *host, struct child_instance *child,
                        struct sandbox_process *ret, struct err *err)
 {
     struct launch launch = {.kind = LAUNCH_INSTANCE,
-                            .block = child->start->block,
+                            .block = child->make->block,
                             .into_cgroup_fd = child->common.cgroup.into_fd,
                             .with_network = true,
                             .go_write_fd = child->common.go_write_fd,
@@ -131,8 +102,8 @@ static int start_child(struct sandbox_host *host, struct child_instance *child,
     return sandbox_launch(host, &launch, ret, err);
 }
 
-int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
-                           struct sandbox_instance *ret, struct err *err)
+int sandbox_instance_make(struct sandbox_host *host, const struct sandbox_make *make,
+                          struct sandbox_instance *ret, struct err *err)
 {
     struct child_instance child = {
         .common = {.go_fd = -1,
@@ -141,15 +112,9 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
                    .binary_fd = host->init_fd,
                    .row = &host->row,
                    .single_id = SINGLE_ID},
-        .start = start,
+        .make = make,
         .network = &host->network,
         .has_ipv6 = host->has_ipv6,
-        .image_fd = -1,
-        .common_fd = -1,
-        .overlay_fd = -1,
-        .workspace_fd = -1,
-        .task_fd = -1,
-        .task_write_fd = -1,
         .supervisor_fd = -1,
     };
     choose_rights(host, &child);
@@ -159,17 +124,65 @@ int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start
     if (result == 0) {
         result = start_child(host, &child, &process, err);
         if (result < 0)
-            cgroup_remove(&host->cgroups, start->boot_id, NULL);
+            cgroup_remove(&host->cgroups, make->boot_id, NULL);
     }
     close_child(&child);
     if (result < 0)
-        return err_context(err, result, "cannot start %s", start->name);
+        return err_context(err, result, "cannot make an instance");
     *ret =
-        (struct sandbox_instance){.init = process, .socket = TAKE_FD(sock), .block = start->block};
-    snprintf(ret->name, sizeof(ret->name), "%s", start->name);
-    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", start->boot_id);
-    snprintf(ret->group, sizeof(ret->group), "%s", start->boot_id);
+        (struct sandbox_instance){.init = process, .socket = TAKE_FD(sock), .block = make->block};
+    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", make->boot_id);
+    snprintf(ret->group, sizeof(ret->group), "%s", make->boot_id);
     return 0;
+}
+
+static int clone_folders(struct sandbox_host *host, uint32_t block,
+                         const struct sandbox_start *start, int ret[ORDER_MOUNTS], struct err *err)
+{
+    const struct {
+        const char *path;
+        int dir_fd;
+        bool writable;
+    } folders[ORDER_MOUNTS] = {
+        [ORDER_IMAGE] = {"", start->image_fd, false},
+        [ORDER_COMMON] = {"", start->common_fd, false},
+        [ORDER_OVERLAY] = {"overlay", start->folder_fd, true},
+        [ORDER_WORKSPACE] = {"workspace", start->folder_fd, true},
+        [ORDER_TASK] = {"task", start->folder_fd, false},
+        [ORDER_TASK_WRITE] = {"task", start->folder_fd, true},
+    };
+    for (size_t i = 0; i < ORDER_MOUNTS; i++) {
+        ret[i] = sandbox_clone_folder(host, block, folders[i].dir_fd, folders[i].path,
+                                      folders[i].writable, err);
+        if (ret[i] < 0)
+            return ret[i];
+    }
+    return 0;
+}
+
+int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
+                           struct sandbox_instance *instance, struct err *err)
+{
+    int fds[ORDER_FDS] = {-1, -1, -1, -1, -1, -1, start->listen_fd};
+    int result = clone_folders(host, instance->block, start, fds, err);
+    if (result == 0)
+        result = order_send(instance->socket, start->name, start->environment, fds, err);
+    for (size_t i = 0; i < ORDER_MOUNTS; i++)
+        cleanup_fd_at(&fds[i]);
+    if (result < 0)
+        return err_context(err, result, "cannot start %s", start->name);
+    snprintf(instance->name, sizeof(instance->name), "%s", start->name);
+    return 0;
+}
+
+void sandbox_instance_end(struct sandbox_host *host, struct sandbox_instance *instance)
+{
+    struct err err = {0};
+    process_end(instance->init.pidfd);
+    instance->init.pidfd = -1;
+    if (cgroup_remove_late(&host->cgroups, instance->group, &err) < 0)
+        log_error("%s", err.message);
+    sandbox_instance_release(instance);
 }
 
 /* init.sock through /proc/self/fd: with a long name its path is longer than sun_path. */

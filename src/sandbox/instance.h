@@ -1,7 +1,7 @@
 /*
  * A running sandbox: start, adoption after a restart of the supervisor, groups, kill, clean-up; and
  * jails for single jobs. Supervisor only. Nothing here waits: a start returns when the child is
- * cloned, and its readiness comes as INIT_STATE (or INIT_FAILED) on the instance's socket.
+ * told, and its readiness comes as INIT_STATE (or INIT_FAILED) on the instance's socket.
  */
 #pragma once
 
@@ -34,35 +34,51 @@ struct sandbox_trust {
     size_t java_len;
 };
 
-struct sandbox_start {
-    const char *name;    /* also the hostname */
+/* What can be made before it is known for which sandbox. */
+struct sandbox_make {
     const char *boot_id; /* a fresh UUID in text */
     uint32_t block;      /* leased by the caller */
-    int image_fd;        /* O_PATH: the image's rootfs folder, shown read-only below */
-    int common_fd;       /* O_PATH: the folder of sandbox/common.h, filled */
-    int folder_fd;       /* O_PATH: sandboxes/<name>, holding workspace/, task/,
-                            overlay/upper, overlay/work */
-    int listen_fd;       /* listening SOCK_SEQPACKET socket bound to init.sock; becomes init's */
     struct sandbox_limits limits;
-    const char *const *environment; /* NAME=VALUE..., NULL: base of every program inside */
     struct sandbox_trust trust;
+};
+
+struct sandbox_start {
+    const char *name; /* also the hostname */
+    int image_fd;     /* O_PATH: the image's rootfs folder, shown read-only below */
+    int common_fd;    /* O_PATH: the folder of sandbox/common.h, filled */
+    int folder_fd;    /* O_PATH: sandboxes/<name>, holding workspace/, task/,
+                         overlay/upper, overlay/work */
+    int listen_fd;    /* listening SOCK_SEQPACKET socket bound to init.sock; becomes init's */
+    const char *const *environment; /* NAME=VALUE..., NULL: base of every program inside; at most
+                                       what image and client may set (order.h) */
 };
 
 /* A live instance. The struct is the caller's; sandbox_instance_release closes what it holds. */
 struct sandbox_instance {
     struct sandbox_process init;
-    int socket; /* to init, messages of ipc/; non-blocking */
-    char name[64];
+    int socket;    /* to init, messages of ipc/; non-blocking */
+    char name[64]; /* of its sandbox; "": it has none yet */
     char boot_id[40];
     char group[64]; /* of its control groups: the boot id, which no other instance has; its name, of
                        one that a former version started */
     uint32_t block;
 };
 
-/* Makes cgroup, mounts (detached, idmapped to the block) and the child. On error nothing is left
- * behind. After success the caller owns *ret and waits for INIT_STATE. */
+/* Makes control groups, namespaces, network, and as root also /proc, /dev and /tmp: all but what
+ * belongs to one sandbox. Its process then waits for sandbox_instance_start, and ends by itself
+ * when its socket is closed, so with the supervisor. On error nothing is left behind. After success
+ * the caller owns *ret. */
+int sandbox_instance_make(struct sandbox_host *host, const struct sandbox_make *make,
+                          struct sandbox_instance *ret, struct err *err);
+
+/* Gives it its sandbox; then the caller waits for INIT_STATE (or INIT_FAILED). -EPIPE: it has
+ * ended. On error sandbox_instance_end. */
 int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
-                           struct sandbox_instance *ret, struct err *err);
+                           struct sandbox_instance *instance, struct err *err);
+
+/* Ends one that never got its sandbox, with its control groups; waits for the end of its one
+ * process, which is killed. Releases it. */
+void sandbox_instance_end(struct sandbox_host *host, struct sandbox_instance *instance);
 
 /* What is on record of an instance that a former supervisor started. */
 struct sandbox_record {

@@ -3,6 +3,7 @@
  * ends with something to watch. Whatever happens, the end of init (its pidfd) leads to STOPPED, and
  * there everything that the instance had is given back.
  */
+#include <assert.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 
 #include "image/image.h"
+#include "sandbox/order.h"
 #include "supervisor/table.h"
 #include "util/cleanup.h"
 #include "util/log.h"
@@ -173,13 +175,23 @@ static int instance_environment(struct sandbox *sandbox, struct buf *ret, struct
     return result < 0 ? err_errno(err, -result, "cannot make the environment") : 0;
 }
 
-static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err *err)
+static int instance_make(struct sandbox *sandbox, uint32_t block, struct err *err)
 {
     struct supervisor *supervisor = sandbox->supervisor;
     char boot_id[40];
+    struct sandbox_make make = {
+        .boot_id = boot_id, .block = block, .trust = supervisor_trust(supervisor)};
     int result = instance_boot_id(boot_id, err);
-    if (result < 0)
-        return result;
+    if (result == 0)
+        result = settings_limits(sandbox, &make.limits, err);
+    return result < 0 ? result
+                      : sandbox_instance_make(supervisor->host, &make, &sandbox->instance, err);
+}
+
+/* What is wrong with the sandbox comes out before an instance is made. */
+static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err *err)
+{
+    struct supervisor *supervisor = sandbox->supervisor;
     cleanup_fd int image = image_open(supervisor->state_fd, sandbox->meta.image, err);
     if (image < 0)
         return image == -ENOENT ? -EAGAIN : image; /* it can be built: try again then */
@@ -187,25 +199,27 @@ static int instance_start_in(struct sandbox *sandbox, uint32_t block, struct err
     if (listener < 0)
         return listener;
     cleanup_buf struct buf variables = BUF_INIT(LIMIT_IMAGE_ENV_BYTES + LIMIT_ENV_BYTES);
-    result = instance_environment(sandbox, &variables, err);
+    int result = instance_environment(sandbox, &variables, err);
     if (result < 0)
         return result;
     const char *environment[SETTINGS_ENVIRONMENT];
+    static_assert(SETTINGS_ENVIRONMENT <= ORDER_VARIABLES, "an order has room for all");
     settings_environment(&variables, environment);
     struct sandbox_start start = {
         .name = sandbox->meta.name,
-        .boot_id = boot_id,
-        .block = block,
         .image_fd = image,
         .common_fd = supervisor->common_fd,
         .folder_fd = sandbox->folder_fd,
         .listen_fd = listener,
         .environment = environment,
-        .trust = supervisor_trust(supervisor),
     };
-    result = settings_limits(sandbox, &start.limits, err);
-    return result < 0 ? result
-                      : sandbox_instance_start(supervisor->host, &start, &sandbox->instance, err);
+    result = instance_make(sandbox, block, err);
+    if (result < 0)
+        return result;
+    result = sandbox_instance_start(supervisor->host, &start, &sandbox->instance, err);
+    if (result < 0)
+        sandbox_instance_end(supervisor->host, &sandbox->instance);
+    return result;
 }
 
 int instance_start(struct sandbox *sandbox, struct err *err)

@@ -135,19 +135,23 @@ static void clone_instance(struct rig *rig, const char *name)
     struct err err = {0};
     assert(ids_lease(sandbox_host_ids(rig->host), &rig->block, &err) == 0);
     cleanup_fd int listen_fd = listen_at(rig->folder_fd);
-    struct sandbox_start start = {
-        .name = name,
+    const struct sandbox_make make = {
         .boot_id = boot_id,
         .block = rig->block,
+        .limits = {.memory_bytes = 64LL << 20, .cpu_millis = 1000, .pids = 64},
+        .trust = RIG_TRUST,
+    };
+    const struct sandbox_start start = {
+        .name = name,
         .image_fd = rig->image_fd,
         .common_fd = rig->common_fd,
         .folder_fd = rig->folder_fd,
         .listen_fd = listen_fd,
-        .limits = {.memory_bytes = 64LL << 20, .cpu_millis = 1000, .pids = 64},
         .environment = environment,
-        .trust = RIG_TRUST,
     };
-    int result = sandbox_instance_start(rig->host, &start, &rig->instance, &err);
+    int result = sandbox_instance_make(rig->host, &make, &rig->instance, &err);
+    if (result == 0)
+        result = sandbox_instance_start(rig->host, &start, &rig->instance, &err);
     if (result < 0)
         fprintf(stderr, "%s\n", err.message);
     assert(result == 0);

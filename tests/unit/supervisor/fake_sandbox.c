@@ -108,25 +108,50 @@ static struct sandbox_process fake_process(bool is_waiting)
         .pid = pid, .pidfd = (int)syscall(SYS_pidfd_open, pid, 0), .start_time = 1};
 }
 
-int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
-                           struct sandbox_instance *ret, struct err *err)
+int sandbox_instance_make(struct sandbox_host *host, const struct sandbox_make *make,
+                          struct sandbox_instance *ret, struct err *err)
 {
     struct fake_instance *fake = fake_instances;
     int pair[2];
     (void)host;
     while (fake->socket >= 0)
         fake++;
-    assert(ipc_pair(pair, err) == 0 && !fake_find(start->name));
+    assert(ipc_pair(pair, err) == 0);
     *ret = (struct sandbox_instance){.init = fake_process(true), .socket = pair[0]};
-    ret->block = start->block;
-    snprintf(ret->name, sizeof(ret->name), "%s", start->name);
-    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", start->boot_id);
-    snprintf(fake->name, sizeof(fake->name), "%s", start->name);
-    snprintf(fake->boot_id, sizeof(fake->boot_id), "%s", start->boot_id);
+    ret->block = make->block;
+    snprintf(ret->boot_id, sizeof(ret->boot_id), "%s", make->boot_id);
+    snprintf(fake->boot_id, sizeof(fake->boot_id), "%s", make->boot_id);
+    fake->name[0] = '\0';
     fake->socket = pair[1];
     fake->pid = ret->init.pid;
+    return 0;
+}
+
+static struct fake_instance *find_boot_id(const char *boot_id)
+{
+    for (size_t i = 0; i < 8; i++)
+        if (fake_instances[i].socket >= 0 && strcmp(fake_instances[i].boot_id, boot_id) == 0)
+            return &fake_instances[i];
+    return NULL;
+}
+
+int sandbox_instance_start(struct sandbox_host *host, const struct sandbox_start *start,
+                           struct sandbox_instance *instance, struct err *err)
+{
+    struct fake_instance *fake = find_boot_id(instance->boot_id);
+    (void)host;
+    (void)err;
+    assert(fake && !fake_find(start->name));
+    snprintf(instance->name, sizeof(instance->name), "%s", start->name);
+    snprintf(fake->name, sizeof(fake->name), "%s", start->name);
     fake_starts++;
     return 0;
+}
+
+void sandbox_instance_end(struct sandbox_host *host, struct sandbox_instance *instance)
+{
+    sandbox_instance_kill(host, instance, NULL);
+    sandbox_instance_release(instance);
 }
 
 int sandbox_instance_adopt(struct sandbox_host *host, const struct sandbox_record *record,
@@ -140,7 +165,7 @@ int sandbox_instance_adopt(struct sandbox_host *host, const struct sandbox_recor
 int sandbox_instance_kill(struct sandbox_host *host, struct sandbox_instance *instance,
                           struct err *err)
 {
-    struct fake_instance *fake = fake_find(instance->name);
+    struct fake_instance *fake = find_boot_id(instance->boot_id);
     (void)host;
     (void)err;
     if (fake)
