@@ -5,6 +5,8 @@
  */
 #pragma once
 
+#include <stdint.h>
+
 #include "util/err.h"
 
 /* What the process exits with when a job failed. */
@@ -24,3 +26,13 @@ int jail_run(int argc, const char *const *argv, struct err *err);
 /* Prints "disk TOTAL FREE" in bytes, then becomes du(1): a line "BYTES<tab>PATH" for each folder,
  * its parts and theirs, each behind what is in it. Returns only on failure. Blocks. */
 int jail_measure(const char *sandboxes, const char *trash, const char *images, struct err *err);
+
+/* What the job `weigh` tells of folders: blocks that are allocated, and inodes; what has several
+ * names counts once. */
+struct jail_weight {
+    uint64_t bytes, inodes;
+};
+
+/* Runs du(1) twice over both folders together. -EIO: it told nothing. Blocks. */
+int jail_weigh(const char *workspace, const char *overlay, struct jail_weight *ret,
+               struct err *err);

@@ -19,6 +19,8 @@
 /* Of the job import. */
 #define IMPORT_IN_FD 3
 #define IMPORT_REPORT_FD 4
+/* Of the job weigh. */
+#define WEIGH_REPORT_FD 3
 
 static const char *const against_names[] = {
     [REPO_SINCE_CLONE] = "clone",
@@ -115,6 +117,19 @@ static int job_measure(int argc, const char *const *argv, struct err *err)
     (void)argv;
     return argc == 0 ? jail_measure("/in/sandboxes", "/in/trash", "/in/images", err)
                      : err_set(err, EINVAL, "measure takes no arguments");
+}
+
+static int job_weigh(int argc, const char *const *argv, struct err *err)
+{
+    struct jail_weight weight;
+    (void)argv;
+    if (argc != 0)
+        return err_set(err, EINVAL, "weigh takes no arguments");
+    int result = jail_weigh("/in/workspace", "/in/overlay", &weight, err);
+    if (result < 0)
+        return result;
+    result = fd_write_all(WEIGH_REPORT_FD, &weight, sizeof(weight));
+    return result < 0 ? err_errno(err, -result, "cannot report") : 0;
 }
 
 static const struct {

@@ -234,6 +234,10 @@ static bool config_parse_size(const struct json *value, struct config_size *ret)
             ret->memory_mib = json_integer(item);
         else if (strcmp(key, "pids") == 0 && is_integer && number >= LIMIT_LEAST_PIDS)
             ret->pids = json_integer(item);
+        else if (strcmp(key, "disk_mib") == 0 && is_integer && number >= LIMIT_LEAST_DISK_MIB)
+            ret->disk_mib = json_integer(item);
+        else if (strcmp(key, "inodes") == 0 && is_integer && number >= LIMIT_LEAST_INODES)
+            ret->inodes = json_integer(item);
         else if (strcmp(key, "cpus") == 0 && number * 1000 >= LIMIT_LEAST_CPU_MILLIS &&
                  number <= 4096)
             ret->cpu_millis = (int64_t)(number * 1000 + 0.5);
@@ -259,9 +263,10 @@ static int config_parse_sizes(const struct config_source *source, const struct j
         if (!config_parse_size(item, size))
             return REFUSE(
                 source, item,
-                "sizes.%s must be an object of memory_mib (%d or more), cpus (%g or more) "
-                "and pids (%d or more)",
-                name, LIMIT_LEAST_MEMORY_MIB, LIMIT_LEAST_CPU_MILLIS / 1000.0, LIMIT_LEAST_PIDS);
+                "sizes.%s must be an object of memory_mib (%d or more), cpus (%g or more), "
+                "pids (%d or more), disk_mib (%d or more) and inodes (%d or more)",
+                name, LIMIT_LEAST_MEMORY_MIB, LIMIT_LEAST_CPU_MILLIS / 1000.0, LIMIT_LEAST_PIDS,
+                LIMIT_LEAST_DISK_MIB, LIMIT_LEAST_INODES);
         memcpy(size->name, name, strlen(name) + 1);
     }
     return 0;

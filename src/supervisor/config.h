@@ -19,7 +19,7 @@ struct config_var {
 /* A named set of limits; 0: that of "limits". */
 struct config_size {
     char name[LIMIT_NAME_BYTES + 1];
-    int64_t memory_mib, cpu_millis, pids;
+    int64_t memory_mib, cpu_millis, pids, disk_mib, inodes;
 };
 
 struct config {
@@ -40,13 +40,15 @@ struct config {
     int64_t memory_mib;  /* 0: no limit; so are the next two */
     int64_t cpu_millis;
     int64_t pids;
-    int64_t open_files;  /* of a process */
-    int64_t log_mib;     /* of each log of a task */
-    int64_t deadline_ms; /* of a task that names none; 0: none */
+    int64_t open_files;       /* of a process */
+    int64_t disk_mib, inodes; /* of a sandbox's files; 0: no limit */
+    int64_t log_mib;          /* of each log of a task */
+    int64_t deadline_ms;      /* of a task that names none; 0: none */
     int64_t floor_disk_mib, floor_disk_files, floor_memory_mib; /* 0: no floor */
     int64_t inactivity_ms;
     int64_t stopped_ttl_ms; /* 0: never */
     int64_t task_check_ms;
+    int64_t disk_check_ms;
     struct config_var vars[LIMIT_CONFIG_VARS];
     size_t var_count;
     struct config_var prefixes[LIMIT_POLICY_PREFIXES]; /* of sandboxes' names; their policies */

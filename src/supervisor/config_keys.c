@@ -68,12 +68,20 @@ const struct config_key config_keys[] = {
     {"limits.log_mib", KEY_INTEGER, AT(log_mib), 1, 1LL << 20, .number = LIMIT_TASK_LOG_BYTES >> 20,
      .describe = "size of each of the two logs of a task; the rest is dropped",
      .details = "and marked; the task's state tells `logCut`"},
+    {"limits.disk_mib", KEY_INTEGER, AT(disk_mib), 0, 1LL << 30, .number = 32768,
+     .describe = "what a sandbox's files may take on the disk; 0: no limit",
+     .details = "the workspace and what was changed or installed outside it. It is watched: one "
+                "that is over it is stopped"},
+    {"limits.inodes", KEY_INTEGER, AT(inodes), 0, 1LL << 40, .number = 2000000,
+     .describe = "how many files, folders and links it may have there; 0: no limit",
+     .details = "as `limits.disk_mib`"},
     {"limits.deadline_ms", KEY_INTEGER, AT(deadline_ms), 0, WEEK_MS, .number = 0,
      .describe = "a task that runs for so long is ended; 0: no limit",
      .details = "unless its start names another deadline; it is told as failed then"},
     {"sizes", KEY_SIZES, 0, .describe = "named sets of limits that a sandbox may be given",
      .details = "an object such as `{\"small\": {\"memory_mib\": 1024, \"cpus\": 0.5, \"pids\": "
-                "256}}`, 16 at most, in place of those that are there by default: `small` (1024, "
+                "256}}` (and `disk_mib`, `inodes`), 16 at most, in place of those that are there "
+                "by default: `small` (1024, "
                 "0.5, 256), `standard` (2048, 1, 512) and `large` (as `limits`). What one leaves "
                 "out, and what is above it, is that of `limits`"},
     {"floor.disk_mib", KEY_INTEGER, AT(floor_disk_mib), 0, 1LL << 30, .number = 256,
@@ -86,6 +94,10 @@ const struct config_key config_keys[] = {
     {"floor.memory_mib", KEY_INTEGER, AT(floor_memory_mib), 0, 1LL << 30, .number = 256,
      .describe = "available memory below which no instance is started",
      .details = "as `floor.disk_mib`; 0: no floor"},
+    {"disk_check_ms", KEY_INTEGER, AT(disk_check_ms), 100, WEEK_MS, .number = 5000,
+     .describe = "how often it is looked whether the disk has filled up",
+     .details = "which costs nothing; files of a sandbox are counted when it may have come near "
+                "its `limits.disk_mib` or `limits.inodes`"},
     {"log_format", KEY_FORMAT, AT(log_format), .text = "text",
      .describe = "lines of the log: text or json",
      .details = "`text`: a line of words, `json`: an object per line; under systemd each with its "

@@ -49,6 +49,25 @@ static const char *document_task_name(enum task_state state)
     return names[state];
 }
 
+/* What holds for it now; 0: no limit. None when its size is not there any more. */
+static void document_write_limits(struct json_writer *writer, const struct sandbox *sandbox)
+{
+    struct sandbox_limits limits;
+    struct settings_disk files;
+    if (settings_limits(sandbox, &limits, NULL) < 0)
+        return;
+    settings_disk(sandbox, &files);
+    json_write_key(writer, "limitsInForce");
+    json_write_object_begin(writer);
+    json_write_pair_integer(writer, "memory_mib", limits.memory_bytes >> 20);
+    json_write_key(writer, "cpus");
+    json_write_thousandths(writer, limits.cpu_millis);
+    json_write_pair_integer(writer, "pids", limits.pids);
+    json_write_pair_integer(writer, "disk_mib", (int64_t)(files.bytes >> 20));
+    json_write_pair_integer(writer, "inodes", (int64_t)files.inodes);
+    json_write_object_end(writer);
+}
+
 /* The environment is not in the list, which could become too long. */
 static void document_write_sandbox(struct json_writer *writer, const struct sandbox *sandbox,
                                    bool with_env)
@@ -72,6 +91,9 @@ static void document_write_sandbox(struct json_writer *writer, const struct sand
         json_write_pair_string(writer, "policyByName", settings_policy(sandbox));
     model_usage_write(writer, "usage", &meta->usage);
     settings_write(writer, &meta->settings, with_env);
+    document_write_limits(writer, sandbox);
+    if (meta->is_over_disk)
+        json_write_pair_bool(writer, "overDisk", true);
     json_write_object_end(writer);
 }
 

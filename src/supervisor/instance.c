@@ -99,7 +99,9 @@ static void instance_on_end(void *ctx)
     leftovers_clear(supervisor, sandbox->instance.group);
     supervisor->instance_count--;
     sandbox->foreign_runs = 0;
-    runs_fail_all(sandbox, was_starting ? sandbox->failure : "The sandbox was stopped");
+    runs_fail_all(sandbox, was_starting || sandbox->is_stopped_over_disk
+                               ? sandbox->failure
+                               : "The sandbox was stopped");
     tasks_instance_gone(sandbox);
     table_save(sandbox);
     if (was_starting) {
@@ -137,6 +139,7 @@ static void instance_watch(struct sandbox *sandbox, int64_t limit_ms)
     sandbox->state = SANDBOX_STARTING;
     event_free(&sandbox->expiry);
     sandbox->failure[0] = '\0';
+    sandbox->is_stopped_over_disk = false;
     sandbox->is_silent = false;
     supervisor->instance_count++;
     init_open(sandbox);
@@ -293,7 +296,7 @@ int instance_adopt(struct sandbox *sandbox, struct err *err)
 
 static void instance_watch_activity(struct sandbox *sandbox, int64_t delay_ms);
 
-static bool instance_is_busy(const struct sandbox *sandbox)
+bool instance_is_busy(const struct sandbox *sandbox)
 {
     return sandbox->runs || sandbox->foreign_runs || sandbox->queue || sandbox->base_jail ||
            sandbox->task_number || sandbox->meta.task == TASK_RUNNING;
@@ -335,16 +338,29 @@ void instance_ready(struct sandbox *sandbox)
     table_pump(sandbox);
 }
 
-void instance_stop(struct sandbox *sandbox)
+static void instance_end(struct sandbox *sandbox, const struct msg_init_grace *grace)
 {
     struct supervisor *supervisor = sandbox->supervisor;
-    struct msg_init_grace grace = {.grace_ms = LIMIT_STOP_GRACE_MS};
     event_free(&sandbox->timer);
     sandbox->state = SANDBOX_STOPPING;
     /* So that the end of a task is recorded as asked for, not as an accident. */
     if (sandbox->meta.task == TASK_RUNNING)
-        channel_send(sandbox->init, IPC_INIT_TASK_CANCEL, sandbox->next_number++, &grace, NULL, 0);
-    channel_send(sandbox->init, IPC_INIT_STOP, 0, &grace, NULL, 0);
-    sandbox->timer = event_timer(&supervisor->loop, LIMIT_STOP_GRACE_MS + STOP_SLACK_MS, 0,
+        channel_send(sandbox->init, IPC_INIT_TASK_CANCEL, sandbox->next_number++, grace, NULL, 0);
+    channel_send(sandbox->init, IPC_INIT_STOP, 0, grace, NULL, 0);
+    sandbox->timer = event_timer(&supervisor->loop, grace->grace_ms + STOP_SLACK_MS, 0,
                                  instance_on_late, sandbox);
+}
+
+void instance_stop(struct sandbox *sandbox)
+{
+    struct msg_init_grace grace = {.grace_ms = LIMIT_STOP_GRACE_MS};
+    instance_end(sandbox, &grace);
+}
+
+void instance_stop_over_disk(struct sandbox *sandbox, const char *why)
+{
+    struct msg_init_grace grace = {.is_over_disk = 1};
+    sandbox->is_stopped_over_disk = true;
+    snprintf(sandbox->failure, sizeof(sandbox->failure), "The sandbox was stopped: %s", why);
+    instance_end(sandbox, &grace);
 }

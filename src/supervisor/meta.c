@@ -44,6 +44,8 @@ int meta_encode(const struct meta *meta, struct buf *ret, struct err *err)
     json_write_pair_bool(writer, "started", meta->was_started);
     json_write_pair_bool(writer, "cloned", meta->is_cloned);
     json_write_pair_bool(writer, "cloning", meta->is_cloning);
+    if (meta->is_over_disk)
+        json_write_pair_bool(writer, "over_disk", true);
     if (meta->repository[0])
         json_write_pair_string(writer, "repository", meta->repository);
     json_write_pair_string(writer, "task", meta_tasks[meta->task]);
@@ -128,7 +130,8 @@ int meta_parse(const char *name, const char *text, size_t len, struct meta *ret,
                         .task_count = json_integer(json_get(json, "task_count")),
                         .was_started = schema == 1 || json_bool(json_get(json, "started")),
                         .is_cloned = json_bool(json_get(json, "cloned")),
-                        .is_cloning = json_bool(json_get(json, "cloning"))};
+                        .is_cloning = json_bool(json_get(json, "cloning")),
+                        .is_over_disk = json_bool(json_get(json, "over_disk"))};
     model_usage_read(json_get(json, "usage"), &meta.usage);
     model_usage_read(json_get(json, "task_usage"), &meta.task_usage);
     bool is_good =

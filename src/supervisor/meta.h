@@ -37,6 +37,7 @@ struct meta {
     bool was_started;   /* what was installed in it lies on its image: that stays */
     bool is_cloned;     /* the clone and its base.git are there */
     bool is_cloning;    /* git ran, or runs, but base.git was not made yet */
+    bool is_over_disk;  /* its files were over their limit when they were last counted */
     char repository[LIMIT_REPOSITORY_BYTES + 1]; /* of the last clone; "": none, or not known */
     enum task_state task;                        /* as last told by init */
     int64_t task_count;       /* of tasks that were started in it: the number of the last one */

@@ -36,7 +36,8 @@ static int metrics_append_hits(struct buf *text, const struct supervisor *superv
 {
     int result = buf_append_string(text, "# HELP paddock_limit_hits_total Ends of tasks and "
                                          "programs in whose time a limit of their sandbox was "
-                                         "hit.\n# TYPE paddock_limit_hits_total counter\n");
+                                         "hit, and stops of one over its limit of files.\n# TYPE "
+                                         "paddock_limit_hits_total counter\n");
     for (enum hit i = 0; i < HIT_KINDS && result == 0; i++)
         result = buf_appendf(text, "paddock_limit_hits_total{limit=\"%s\"} %" PRIu64 "\n",
                              hits_name(i), supervisor->counters.hits[i]);

@@ -380,19 +380,22 @@ static void runs_clone_ended(struct sandbox *sandbox, const struct run *run,
     }
     sandbox->meta.is_cloning = false;
     table_save(sandbox);
-    runs_tell_end(sandbox->supervisor, run->reply, end, "");
+    runs_tell_end(sandbox->supervisor, run->reply, end,
+                  sandbox->is_stopped_over_disk ? sandbox->failure : "");
 }
 
 /* The end of an exec, with the limit that was in its way. */
 static void runs_tell_exec(struct sandbox *sandbox, const struct run *run,
                            const struct task_end *end, const struct hits *hits)
 {
-    char text[128] = "";
+    char text[MSG_TEXT + 16] = "";
     bool is_killed = end->kind == TASK_END_SIGNALED && end->code == SIGKILL;
     bool has_failed = is_killed || (end->kind == TASK_END_EXITED && end->code != 0);
     if (end->kind == TASK_END_DEADLINE)
         hits_note(sandbox, HIT_DEADLINE);
-    if (has_failed && hits->memory)
+    if (sandbox->is_stopped_over_disk)
+        snprintf(text, sizeof(text), "paddock: %s", sandbox->failure);
+    else if (has_failed && hits->memory)
         snprintf(text, sizeof(text),
                  "paddock: the sandbox ran out of memory: its limit is %" PRId64 " MiB",
                  table_memory_bytes(sandbox) >> 20);

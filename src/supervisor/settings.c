@@ -223,6 +223,19 @@ int settings_limits(const struct sandbox *sandbox, struct sandbox_limits *ret, s
     return 0;
 }
 
+void settings_disk(const struct sandbox *sandbox, struct settings_disk *ret)
+{
+    static const struct config_size none;
+    const struct config *config = sandbox->supervisor->config;
+    const char *name = sandbox->meta.settings.size;
+    const struct config_size *size = name[0] ? config_size(config, name) : NULL;
+    if (!size)
+        size = &none;
+    *ret = (struct settings_disk){
+        .bytes = (uint64_t)settings_limit(0, size->disk_mib, config->disk_mib) * 1024 * 1024,
+        .inodes = (uint64_t)settings_limit(0, size->inodes, config->inodes)};
+}
+
 /* "; there are: a, b", as far as there is room. */
 struct settings_names {
     struct near near;

@@ -44,6 +44,12 @@ const char *settings_policy(const struct sandbox *sandbox);
  * of the configuration. -EAGAIN: its size is not there any more. */
 int settings_limits(const struct sandbox *sandbox, struct sandbox_limits *ret, struct err *err);
 
+/* The limits of its files: those of its size, below those of the configuration. 0: none. */
+struct settings_disk {
+    uint64_t bytes, inodes;
+};
+void settings_disk(const struct sandbox *sandbox, struct settings_disk *ret);
+
 /* 0 when a sandbox may have these that has `old`: what stays as it was is not judged again.
  * -EINVAL: why not, for the client. -EAGAIN: not yet. */
 int settings_check(const struct supervisor *supervisor, const struct settings *settings,

@@ -155,6 +155,7 @@ static int supervisor_start(struct supervisor *supervisor, struct err *err)
     int64_t check = supervisor->config->task_check_ms;
     supervisor->task_timer =
         event_timer(&supervisor->loop, check, check, tasks_check_all, supervisor);
+    disk_start(supervisor);
     return 0;
 }
 

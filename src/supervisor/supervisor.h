@@ -8,7 +8,7 @@
  *   dispatch, documents             the api's requests, and the JSON of its questions
  *   table, instance, init           sandboxes: queue of operations, lifecycle, messages of init
  *   settings                        what clients set of a sandbox
- *   hits                            limits that sandboxes ran into
+ *   hits, disk                      limits that sandboxes ran into; that of files, which is watched
  *   runs, tasks, images, jails      what runs in them and beside them
  *   recover, leftovers, trash       what is found at start, what is left over
  *   expiry, usage                   the end of stopped sandboxes; what all take on the disk
@@ -100,7 +100,7 @@ struct supervisor {
     struct event *trash_timer; /* until it is started, or NULL */
 
     uv_signal_t signals[3];
-    struct event *task_timer;
+    struct event *task_timer, *disk_timer;
 };
 
 /* Opens STATE, host and children, takes over what runs, serves until SIGTERM or SIGINT. Instances

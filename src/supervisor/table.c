@@ -124,6 +124,7 @@ int table_create(struct supervisor *supervisor, const char *name, const char *ag
     }
     *ret = table_add(supervisor, &meta, TAKE_FD(folder));
     (*ret)->is_new = true;
+    disk_begin(*ret);
     expiry_note_stop(*ret);
     log_info("sandbox=%s is made", name);
     return 0;
@@ -144,6 +145,7 @@ static int table_discard(struct sandbox *sandbox, struct err *err)
     *at = sandbox->next;
     event_free(&sandbox->expiry);
     event_free(&sandbox->spending);
+    disk_forget(sandbox);
     close(sandbox->folder_fd);
     settings_free(&sandbox->meta.settings);
     trash_empty(supervisor);
@@ -222,12 +224,32 @@ void table_tell_silent(const struct sandbox *sandbox, struct reply reply)
                  name, name);
 }
 
+/* What writes is not begun in a sandbox that is over its limit of files. OP_GONE: it may. */
+static enum op_step op_check_disk(struct sandbox *sandbox, const struct op *op)
+{
+    char why[MSG_TEXT / 2];
+    if (!sandbox->meta.is_over_disk)
+        return OP_GONE;
+    if (!disk_ask(sandbox))
+        return OP_WAITS;
+    disk_explain(sandbox, why, sizeof(why));
+    reply_status(
+        sandbox->supervisor, op->reply, IPC_STATUS_CONFLICT,
+        "The sandbox %s is over its limit: %s. Delete some (paddock exec %s -- rm ...), or "
+        "remove it",
+        sandbox->meta.name, why, sandbox->meta.name);
+    return OP_DONE;
+}
+
 static enum op_step op_begin_exec(struct sandbox *sandbox, const struct op *op)
 {
     if (op->is_unwanted) {
         op_refuse(sandbox, op, IPC_STATUS_UNAVAILABLE, "The client went away");
         return OP_DONE;
     }
+    enum op_step step = op->is_clone ? op_check_disk(sandbox, op) : OP_GONE;
+    if (step != OP_GONE)
+        return step;
     if (sandbox->state == SANDBOX_STOPPED)
         return op_start(sandbox, op);
     if (sandbox->is_silent) {
@@ -251,6 +273,9 @@ static enum op_step op_begin_task(struct sandbox *sandbox, const struct op *op)
         op_refuse(sandbox, op, IPC_STATUS_CONFLICT, refusal);
         return OP_DONE;
     }
+    enum op_step step = op_check_disk(sandbox, op);
+    if (step != OP_GONE)
+        return step;
     if (sandbox->state == SANDBOX_STOPPED)
         return op_start(sandbox, op);
     if (sandbox->is_silent)

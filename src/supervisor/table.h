@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "jail/jail.h"
 #include "sandbox/instance.h"
 #include "supervisor/meta.h"
 #include "supervisor/settings.h"
@@ -65,6 +66,17 @@ struct waiter {
     struct event *late;
 };
 
+/* What disk.c knows of a sandbox's files. */
+struct disk_use {
+    bool is_known; /* they were counted, or it is new and has none */
+    bool is_uncountable;
+    bool is_asked, is_answered; /* an operation waits for a count; it has ended */
+    struct jail_weight weight;
+    struct jail_weight over;         /* when it was stopped for them */
+    struct jail_weight grown_before; /* what the disk had grown by when the count began */
+    uint64_t turn;                   /* in which it began */
+};
+
 struct sandbox {
     struct sandbox *next;
     struct supervisor *supervisor;
@@ -72,7 +84,8 @@ struct sandbox {
     int folder_fd; /* sandboxes/NAME */
     enum sandbox_state state;
     struct op *queue;
-    bool is_new; /* made by this daemon for an operation, never yet RUNNING */
+    bool is_new;               /* made by this daemon for an operation, never yet RUNNING */
+    bool is_stopped_over_disk; /* STOPPING: for that, which `failure` tells */
 
     /* while not STOPPED */
     struct sandbox_instance instance;
@@ -91,6 +104,7 @@ struct sandbox {
     int port_fds[MSG_PORTS]; /* for each */
     char failure[MSG_TEXT];  /* why the start failed */
 
+    struct disk_use disk;
     struct sandbox_refused refused; /* as last looked at by hits_look */
 
     bool is_silent; /* init left a request unanswered for LIMIT_ANSWER_MS, and said nothing since */
@@ -155,6 +169,10 @@ int instance_start(struct sandbox *sandbox, struct err *err);
 /* Takes over what meta.lease tells. -ESRCH: it is gone, and what it left was cleared away. */
 int instance_adopt(struct sandbox *sandbox, struct err *err);
 void instance_stop(struct sandbox *sandbox);
+/* Stops it without grace: its files are over their limit, which `why` tells. */
+void instance_stop_over_disk(struct sandbox *sandbox, const char *why);
+/* Something runs in it, or waits for it. */
+bool instance_is_busy(const struct sandbox *sandbox);
 void instance_fail(struct sandbox *sandbox, const char *why); /* kills it; the end follows */
 void instance_ready(struct sandbox *sandbox);                 /* STARTING to RUNNING */
 /* Closes descriptors and events without ending the instance: at the daemon's own end. */
@@ -170,6 +188,18 @@ struct hits {
 };
 void hits_begin(struct sandbox *sandbox);
 struct hits hits_look(struct sandbox *sandbox);
+
+/* disk.c: the limits of files, watched. */
+void disk_start(struct supervisor *supervisor);
+/* It is new, and has no files yet. */
+void disk_begin(struct sandbox *sandbox);
+/* For an operation that is not to be begun while meta.is_over_disk: true when that was found by a
+ * count made for it, else it waits, and the queue is pumped when it is done. */
+bool disk_ask(struct sandbox *sandbox);
+/* Why it is over its limit: no full sentence. */
+void disk_explain(const struct sandbox *sandbox, char *ret, size_t size);
+/* Before it is freed. */
+void disk_forget(const struct sandbox *sandbox);
 
 /* spending.c */
 void spending_add(struct supervisor *supervisor, const struct msg_usage *body);

@@ -102,6 +102,13 @@
 #define LIMIT_LEAST_MEMORY_MIB 16
 #define LIMIT_LEAST_CPU_MILLIS 10
 #define LIMIT_LEAST_PIDS 16
+/* And what it writes itself (resolv.conf, certificates and the like). */
+#define LIMIT_LEAST_DISK_MIB 16
+#define LIMIT_LEAST_INODES 1024
+/* A sandbox over its limit of files may be used to tidy up, and grow by so much meanwhile before it
+ * is stopped again. */
+#define LIMIT_TIDY_BYTES (64LL * 1024 * 1024)
+#define LIMIT_TIDY_INODES 10000
 
 /* API bodies that are JSON; a prompt has its own. */
 #define LIMIT_API_JSON_BYTES (512 * 1024)

@@ -126,3 +126,121 @@ def test_the_limit_of_open_files_is_not_that_of_init(make_daemon):
         box.sh("touch /tmp/go")
         assert [run.result()["exitCode"] for run in runs] == [0] * 80
     daemon.close()
+
+
+# ------------------------------------------------------------------------------- files on the disk
+
+
+@pytest.fixture(scope="module")
+def disk_box_daemon(make_daemon):
+    daemon = make_daemon(default_agent="sh", limits={"disk_mib": 200, "inodes": 20000}, disk_check_ms=200,
+                         sizes={"tiny": {"disk_mib": 16, "inodes": 1024}})
+    yield daemon
+    daemon.close()
+
+
+def cloned(daemon, name, **settings):
+    box = daemon.sandbox(name)
+    if settings:
+        assert daemon.call("PUT", box.path, settings).status == 201
+    assert box.clone().status == 200
+    return box
+
+
+FILES = {
+    "bytes": ("head -c 260M /dev/zero > /workspace/big; sleep 60", "rm -r /workspace/big", "limits.disk_mib"),
+    "many small ones": ("exec perl -e 'mkdir \"/workspace/many\"; for (1..25000) { open F, \">\", "
+                        "\"/workspace/many/$_\" } sleep 60'", "rm -r /workspace/many", "limits.inodes"),
+    "changed in the image": ("head -c 260M /dev/zero > $HOME/big; sleep 60", "rm -r /home/agent/big",
+                             "limits.disk_mib")}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_files_of_a_task(disk_box_daemon, kind):
+    """The writer is stopped and says so; tasks and clones wait until there is room; the others go on."""
+    daemon = disk_box_daemon
+    write, free, key = FILES[kind]
+    before = count(daemon, "disk")
+    other = cloned(daemon, f"beside-{len(kind)}")
+    assert other.start_task("while [ ! -e /workspace/go ]; do sleep 0.1; done; echo went on").status == 202
+    box = cloned(daemon, f"writer-{len(kind)}")
+    assert box.start_task(write).status == 202
+    found = box.finish(60)
+    assert found["state"] == "failed" and found["end"] == "disk-limit" and found["limitsHit"] == ["disk"], found
+    assert "over its limit of files (limits.disk_mib, limits.inodes)" in found["error"], found
+    harness.wait_for(lambda: daemon.get(box.path).json["state"] == "stopped", 20, "its end")
+    assert daemon.get(box.path).json["overDisk"] is True and box.meta()["over_disk"] is True
+    assert count(daemon, "disk") == before + 1
+    assert re.search(rf"sandbox={box.name} is stopped: it.* its limit is .*\({key}\)", daemon.log())
+    for refused in (box.start_task("true"), box.clone()):
+        assert refused.status == 409 and key in refused.text and "Delete some" in refused.text, refused.text
+    assert daemon.get(box.path).json["state"] == "stopped", "its refusals started nothing"
+    assert box.sh(free)["exitCode"] == 0
+    assert box.run_task("echo again")["result"] == "again\n"
+    assert "overDisk" not in daemon.get(box.path).json and "over_disk" not in box.meta()
+    assert other.sh("touch /workspace/go")["exitCode"] == 0 and other.finish()["result"] == "went on\n"
+    for one in (box, other):
+        one.remove()
+
+
+@pytest.mark.parametrize("user", ["agent", "root"])
+def test_files_of_an_exec(disk_box_daemon, user):
+    box = cloned(disk_box_daemon, f"exec-{user}")
+    before = count(disk_box_daemon, "disk")
+    result = box.sh("trap '' TERM; head -c 260M /dev/zero > /workspace/big; while :; do sleep 1; done", user=user,
+                    timeout_ms=60_000)
+    assert result["exitCode"] != 0 and "limits.disk_mib" in result["stderr"], result
+    assert count(disk_box_daemon, "disk") == before + 1
+    box.remove()
+
+
+def test_a_sandbox_over_its_limit_may_be_tidied_but_not_filled(disk_box_daemon):
+    box = cloned(disk_box_daemon, "tidied")
+    box.sh("head -c 260M /dev/zero > /workspace/big; sleep 60", timeout_ms=60_000)
+    before = count(disk_box_daemon, "disk")
+    kept = box.sh("sleep 2; wc -c < /workspace/big")
+    assert kept["stdout"] == f"{260 << 20}\n", "nothing was deleted, and a program may look"
+    assert count(disk_box_daemon, "disk") == before
+    more = box.sh("head -c 100M /dev/zero > /workspace/more; sleep 60", timeout_ms=60_000)
+    assert more["exitCode"] != 0 and "limits.disk_mib" in more["stderr"], more
+    assert count(disk_box_daemon, "disk") == before + 1
+    box.remove()
+
+
+def test_a_size_limits_files_and_what_is_in_force_is_told(disk_box_daemon):
+    box = cloned(disk_box_daemon, "sized", size="tiny")
+    shown = disk_box_daemon.get(box.path).json["limitsInForce"]
+    assert shown == {"memory_mib": 4096, "cpus": 2, "pids": 1024, "disk_mib": 16, "inodes": 1024}
+    found = box.run_task("head -c 40M /dev/zero > /workspace/big; sleep 60")
+    assert found["end"] == "disk-limit", found
+    refused = box.start_task("true")
+    assert refused.status == 409 and "its limit is 16 MiB" in refused.text
+    assert disk_box_daemon.call("PATCH", box.path, {"size": None}).status == 200
+    assert box.run_task("echo larger now")["result"] == "larger now\n"
+    box.remove()
+
+
+def test_hard_links_count_once_and_deep_trees_are_counted(disk_box_daemon):
+    box = cloned(disk_box_daemon, "linked")
+    found = box.run_task("head -c 60M /dev/zero > /workspace/a; for i in $(seq 100); do ln /workspace/a /workspace/a$i; "
+                         "done; exec perl -e 'for (1..2000) { mkdir \"b\" x 100; chdir \"b\" x 100 } print \"deep\"'")
+    assert found["result"] == "deep", found
+    assert "overDisk" not in disk_box_daemon.get(box.path).json
+    box.remove()
+
+
+def test_what_is_over_its_limit_stays_so_under_the_next_daemon(make_daemon):
+    daemon = make_daemon(default_agent="sh", limits={"disk_mib": 64}, disk_check_ms=200)
+    box = cloned(daemon, "stays")
+    running = cloned(daemon, "adopted")
+    assert box.run_task("head -c 100M /dev/zero > /workspace/big; sleep 60")["end"] == "disk-limit"
+    assert running.start_task("while [ ! -e /workspace/go ]; do sleep 0.1; done; head -c 100M /dev/zero "
+                              "> /workspace/big; sleep 60").status == 202
+    daemon.kill()
+    daemon.start()
+    assert daemon.get(box.path).json["overDisk"] is True
+    refused = box.start_task("true")
+    assert refused.status == 409 and "its files take" in refused.text, refused.text
+    assert running.sh("touch /workspace/go")["exitCode"] == 0
+    assert running.finish(60)["end"] == "disk-limit"
+    daemon.close()

@@ -13,6 +13,7 @@ static void test_wrong_arguments_are_refused(void)
         {"jail", "remove", "", NULL},
         {"jail", "remove", "..", NULL},
         {"jail", "base", "x", NULL},
+        {"jail", "weigh", "x", NULL},
         {"jail", "import", NULL},
         {"jail", "import", "-1", NULL},
         {"jail", "import", "", NULL},

@@ -87,13 +87,13 @@ static void test_sizes_are_named_sets_of_limits(void)
     refuses("{\"sizes\": {\"A\": {}}}", "p.json:1:17: sizes.A is no name of a-z, 0-9 and -");
     static const char *const bad[] = {
         "[]",           "{\"memory_mib\":15}", "{\"memory_mib\":64.5}", "{\"pids\":15}",
-        "{\"cpus\":0}", "{\"cpus\":4097}",     "{\"cpus\":\"1\"}",      "{\"disk\":1}"};
+        "{\"cpus\":0}", "{\"cpus\":4097}",     "{\"cpus\":\"1\"}",      "{\"disk_mib\":1}"};
     for (size_t i = 0; i < ARRAY_LEN(bad); i++) {
         char text[128];
         snprintf(text, sizeof(text), "{\"sizes\": {\"a\": %s}}", bad[i]);
         refuses(text,
                 "p.json:1:17: sizes.a must be an object of memory_mib (16 or more), cpus (0.01 "
-                "or more) and pids (16 or more)");
+                "or more), pids (16 or more), disk_mib (16 or more) and inodes (1024 or more)");
     }
 }
 
