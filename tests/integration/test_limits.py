@@ -1,6 +1,7 @@
 """The limits of a sandbox: each is held, and what was hit is told in the task's state, the metrics and the log."""
 import concurrent.futures
 import re
+import subprocess
 
 import pytest
 
@@ -70,6 +71,20 @@ def test_processes(box, told):
     found = box.run_task(f"exec perl -e '{FORKS}'")
     assert found["exitCode"] == 7 and found["limitsHit"] == ["pids"], found
     assert "came to its limit of processes meanwhile (limits.pids)" in found["error"]
+    told("pids")
+
+
+def test_processes_that_are_refused_before_init_has_looked_around(box, told):
+    """The counts from before the task are read before it is started."""
+    with subprocess.Popen(["strace", "-p", str(box.init_pid()), "-e", "trace=pread64", "-e",
+                           "inject=pread64:delay_enter=500000"], stderr=subprocess.PIPE, text=True) as slow:
+        try:
+            assert "attached" in slow.stderr.readline()
+            found = box.run_task(f"exec perl -e '{FORKS}'")
+        finally:
+            slow.terminate()
+            slow.communicate()
+    assert found["exitCode"] == 7 and found["limitsHit"] == ["pids"], found
     told("pids")
 
 
