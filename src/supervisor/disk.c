@@ -79,13 +79,15 @@ void disk_explain(const struct sandbox *sandbox, char *ret, size_t size)
 
 /* ------------------------------------------------------------------------------ the end */
 
-/* Over its limit since now, or so much more than then that it is not being tidied. */
+/* Over its limit since now, or so much more than then that it is not being tidied; or a former
+ * daemon died before it stopped the task. */
 static bool disk_must_stop(struct sandbox *sandbox, bool was_over)
 {
     struct disk_use *use = &sandbox->disk;
     if (!was_over || !use->over.inodes)
         use->over = use->weight;
-    return !was_over || use->weight.bytes > use->over.bytes + LIMIT_TIDY_BYTES ||
+    return !was_over || sandbox->meta.task == TASK_RUNNING ||
+           use->weight.bytes > use->over.bytes + LIMIT_TIDY_BYTES ||
            use->weight.inodes > use->over.inodes + LIMIT_TIDY_INODES;
 }
 

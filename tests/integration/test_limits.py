@@ -1,5 +1,6 @@
 """The limits of a sandbox: each is held, and what was hit is told in the task's state, the metrics and the log."""
 import concurrent.futures
+import json
 import re
 import subprocess
 
@@ -258,4 +259,20 @@ def test_what_is_over_its_limit_stays_so_under_the_next_daemon(make_daemon):
     assert refused.status == 409 and "its files take" in refused.text, refused.text
     assert running.sh("touch /workspace/go")["exitCode"] == 0
     assert running.finish(60)["end"] == "disk-limit"
+    daemon.close()
+
+
+@pytest.mark.parametrize("is_on_record", [False, True])
+def test_a_task_that_is_over_a_limit_is_ended_by_the_next_daemon(make_daemon, is_on_record):
+    """The limit is new, or a former daemon died before it could stop the sandbox."""
+    daemon = make_daemon(default_agent="sh", limits={"disk_mib": 0}, disk_check_ms=200)
+    box = cloned(daemon, "over")
+    assert box.start_task("head -c 100M /dev/zero > /workspace/big; touch /workspace/written; sleep 600").status == 202
+    assert box.sh("until [ -e /workspace/written ]; do sleep 0.1; done", timeout_ms=60_000)["exitCode"] == 0
+    daemon.kill()
+    path = daemon.state / "sandboxes" / box.name / "meta.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "over_disk": is_on_record}))
+    daemon.config["limits"] = {"disk_mib": 64}
+    daemon.start()
+    assert box.finish(60)["end"] == "disk-limit"
     daemon.close()
