@@ -94,18 +94,26 @@ static int put_one_limit(const char *key, const struct json *value, struct put *
         put_name_it(put, PATCH_PIDS);
         return is_null ? 0 : put_limit(value, key, &message->pids, err);
     }
+    if (strcmp(key, "disk_mib") == 0) {
+        put_name_it(put, PATCH_DISK);
+        return is_null ? 0 : put_limit(value, key, &message->disk_mib, err);
+    }
+    if (strcmp(key, "inodes") == 0) {
+        put_name_it(put, PATCH_INODES);
+        return is_null ? 0 : put_limit(value, key, &message->inodes, err);
+    }
     if (strcmp(key, "cpus") == 0) {
         put_name_it(put, PATCH_CPUS);
         return is_null ? 0 : put_cpus(value, &message->cpu_millis, err);
     }
-    return err_set(err, EINVAL, "limits may have memory_mib, cpus and pids");
+    return err_set(err, EINVAL, "limits may have memory_mib, cpus, pids, disk_mib and inodes");
 }
 
 static int put_limits(const struct json *limits, struct put *put, struct err *err)
 {
     int r = 0;
     if (put_is_null(put, limits))
-        put_name_it(put, PATCH_MEMORY | PATCH_CPUS | PATCH_PIDS);
+        put_name_it(put, PATCH_MEMORY | PATCH_CPUS | PATCH_PIDS | PATCH_DISK | PATCH_INODES);
     else if (json_type(limits) != JSON_OBJECT)
         return put_refuse(err);
     for (size_t i = 0; r == 0 && i < json_count(limits); i++)

@@ -52,6 +52,10 @@ static enum cli_exit check_options(const struct cli *cli, bool may_remove, struc
     if (status == CLI_OK)
         status = check_limit(cli, OPTION_PIDS, err);
     if (status == CLI_OK)
+        status = check_limit(cli, OPTION_DISK, err);
+    if (status == CLI_OK)
+        status = check_limit(cli, OPTION_INODES, err);
+    if (status == CLI_OK)
         status = check_limit(cli, OPTION_BUDGET_OUTPUT_TOKENS, err);
     if (status == CLI_OK)
         status = check_limit(cli, OPTION_BUDGET_REQUESTS, err);
@@ -145,6 +149,8 @@ static enum cli_exit make_body(const struct cli *cli, bool is_patch, struct buf 
     write_limit(writer, cli, OPTION_MEMORY, "memory_mib", is_patch);
     write_limit(writer, cli, OPTION_CPUS, "cpus", is_patch);
     write_limit(writer, cli, OPTION_PIDS, "pids", is_patch);
+    write_limit(writer, cli, OPTION_DISK, "disk_mib", is_patch);
+    write_limit(writer, cli, OPTION_INODES, "inodes", is_patch);
     json_write_object_end(writer);
     if (cli->values[OPTION_BUDGET_OUTPUT_TOKENS] || cli->values[OPTION_BUDGET_REQUESTS]) {
         json_write_key(writer, "budget");

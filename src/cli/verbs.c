@@ -50,6 +50,10 @@ const struct cli_option cli_options[OPTION_COUNT] = {
                        .help = "its memory in MiB; 0: the daemon's limit"},
     [OPTION_CPUS] = {"cpus", .value = "N", .help = "its cpus, as 0.5 or 2; 0: the daemon's limit"},
     [OPTION_PIDS] = {"pids", .value = "N", .help = "its processes; 0: the daemon's limit"},
+    [OPTION_DISK] = {"disk", .value = "MIB",
+                     .help = "what its files may take, in MiB; 0: the daemon's limit"},
+    [OPTION_INODES] = {"inodes", .value = "N",
+                       .help = "how many files it may have; 0: the daemon's limit"},
     [OPTION_ENV] = {"env", .value = "NAME=VALUE",
                     .help = "a variable of its programs (may be repeated)", .is_repeated = true},
     [OPTION_LABEL] = {"label", .value = "NAME=VALUE", .help = "a label (may be repeated)",
@@ -77,8 +81,8 @@ const struct cli_option cli_options[OPTION_COUNT] = {
 };
 
 #define SETTINGS                                                                                   \
-    (HAS(AGENT) | HAS(POLICY) | HAS(SIZE) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(ENV) |       \
-     HAS(LABEL) | HAS(BUDGET_OUTPUT_TOKENS) | HAS(BUDGET_REQUESTS))
+    (HAS(AGENT) | HAS(POLICY) | HAS(SIZE) | HAS(MEMORY) | HAS(CPUS) | HAS(PIDS) | HAS(DISK) |      \
+     HAS(INODES) | HAS(ENV) | HAS(LABEL) | HAS(BUDGET_OUTPUT_TOKENS) | HAS(BUDGET_REQUESTS))
 
 const struct cli_verb cli_verbs[] = {
     {.name = "create",

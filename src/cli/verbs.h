@@ -47,6 +47,8 @@ enum cli_option_id {
     OPTION_MEMORY,
     OPTION_CPUS,
     OPTION_PIDS,
+    OPTION_DISK,
+    OPTION_INODES,
     OPTION_ENV,
     OPTION_LABEL,
     OPTION_STATE,

@@ -86,7 +86,9 @@ enum sandbox_patch {
     PATCH_OUTPUT_TOKENS = 1 << 6,
     PATCH_REQUESTS = 1 << 7,
     PATCH_SIZE = 1 << 8,
-    PATCH_ALL = (1 << 9) - 1,
+    PATCH_DISK = 1 << 9,
+    PATCH_INODES = 1 << 10,
+    PATCH_ALL = (1 << 11) - 1,
 };
 struct msg_sandbox_put {
     char name[MSG_NAME];
@@ -105,6 +107,7 @@ struct msg_sandbox_put {
     int64_t memory_mib;
     int64_t cpu_millis;
     int64_t pids;
+    int64_t disk_mib, inodes;
     int64_t budget_output_tokens, budget_requests;
 };
 struct msg_image_name {

@@ -161,6 +161,8 @@ static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body
     settings->memory_mib = body->memory_mib;
     settings->cpu_millis = body->cpu_millis;
     settings->pids = body->pids;
+    settings->disk_mib = body->disk_mib;
+    settings->inodes = body->inodes;
     settings->budget_output_tokens = body->budget_output_tokens;
     settings->budget_requests = body->budget_requests;
     bool is_good =
@@ -168,8 +170,9 @@ static struct settings_put *dispatch_take_put(const struct msg_sandbox_put *body
         (!settings->policy[0] || name_is_valid(settings->policy, strlen(settings->policy))) &&
         (!settings->size[0] || name_is_valid(settings->size, strlen(settings->size))) &&
         settings->memory_mib >= 0 && settings->cpu_millis >= 0 && settings->pids >= 0 &&
-        settings->budget_output_tokens >= 0 && settings->budget_requests >= 0 &&
-        (body->named & ~(uint32_t)PATCH_ALL) == 0 && dispatch_read_lists(body, fd, put);
+        settings->disk_mib >= 0 && settings->inodes >= 0 && settings->budget_output_tokens >= 0 &&
+        settings->budget_requests >= 0 && (body->named & ~(uint32_t)PATCH_ALL) == 0 &&
+        dispatch_read_lists(body, fd, put);
     if (is_good)
         return put;
     settings_put_free(put);

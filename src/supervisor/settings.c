@@ -74,6 +74,8 @@ int settings_change(const struct settings *old, const struct settings_put *put,
     fresh.memory_mib = named & PATCH_MEMORY ? set->memory_mib : old->memory_mib;
     fresh.cpu_millis = named & PATCH_CPUS ? set->cpu_millis : old->cpu_millis;
     fresh.pids = named & PATCH_PIDS ? set->pids : old->pids;
+    fresh.disk_mib = named & PATCH_DISK ? set->disk_mib : old->disk_mib;
+    fresh.inodes = named & PATCH_INODES ? set->inodes : old->inodes;
     fresh.budget_output_tokens =
         named & PATCH_OUTPUT_TOKENS ? set->budget_output_tokens : old->budget_output_tokens;
     fresh.budget_requests = named & PATCH_REQUESTS ? set->budget_requests : old->budget_requests;
@@ -125,7 +127,8 @@ void settings_write(struct json_writer *writer, const struct settings *settings,
         json_write_pair_string(writer, "policy", settings->policy);
     if (settings->size[0])
         json_write_pair_string(writer, "size", settings->size);
-    if (settings->memory_mib || settings->cpu_millis || settings->pids) {
+    if (settings->memory_mib || settings->cpu_millis || settings->pids || settings->disk_mib ||
+        settings->inodes) {
         json_write_key(writer, "limits");
         json_write_object_begin(writer);
         if (settings->memory_mib)
@@ -136,6 +139,10 @@ void settings_write(struct json_writer *writer, const struct settings *settings,
         }
         if (settings->pids)
             json_write_pair_integer(writer, "pids", settings->pids);
+        if (settings->disk_mib)
+            json_write_pair_integer(writer, "disk_mib", settings->disk_mib);
+        if (settings->inodes)
+            json_write_pair_integer(writer, "inodes", settings->inodes);
         json_write_object_end(writer);
     }
     settings_write_budget(writer, settings);
@@ -174,12 +181,14 @@ bool settings_read(const struct json *object, struct settings *ret)
     settings.memory_mib = json_integer(json_get(limits, "memory_mib"));
     settings.cpu_millis = (int64_t)(json_real(json_get(limits, "cpus")) * 1000 + 0.5);
     settings.pids = json_integer(json_get(limits, "pids"));
+    settings.disk_mib = json_integer(json_get(limits, "disk_mib"));
+    settings.inodes = json_integer(json_get(limits, "inodes"));
     const struct json *budget = json_get(object, "budget");
     settings.budget_output_tokens = json_integer(json_get(budget, "output_tokens"));
     settings.budget_requests = json_integer(json_get(budget, "requests"));
     is_good = is_good && settings.memory_mib >= 0 && settings.cpu_millis >= 0 &&
-              settings.pids >= 0 && settings.budget_output_tokens >= 0 &&
-              settings.budget_requests >= 0 &&
+              settings.pids >= 0 && settings.disk_mib >= 0 && settings.inodes >= 0 &&
+              settings.budget_output_tokens >= 0 && settings.budget_requests >= 0 &&
               settings_read_list(json_get(object, "env"), SETTINGS_ENV, &settings.env) &&
               settings_read_list(json_get(object, "labels"), SETTINGS_LABELS, &settings.labels);
     if (is_good)
@@ -227,13 +236,14 @@ void settings_disk(const struct sandbox *sandbox, struct settings_disk *ret)
 {
     static const struct config_size none;
     const struct config *config = sandbox->supervisor->config;
-    const char *name = sandbox->meta.settings.size;
-    const struct config_size *size = name[0] ? config_size(config, name) : NULL;
+    const struct settings *own = &sandbox->meta.settings;
+    const struct config_size *size = own->size[0] ? config_size(config, own->size) : NULL;
     if (!size)
         size = &none;
     *ret = (struct settings_disk){
-        .bytes = (uint64_t)settings_limit(0, size->disk_mib, config->disk_mib) * 1024 * 1024,
-        .inodes = (uint64_t)settings_limit(0, size->inodes, config->inodes)};
+        .bytes =
+            (uint64_t)settings_limit(own->disk_mib, size->disk_mib, config->disk_mib) * 1024 * 1024,
+        .inodes = (uint64_t)settings_limit(own->inodes, size->inodes, config->inodes)};
 }
 
 /* "; there are: a, b", as far as there is room. */
@@ -357,6 +367,8 @@ int settings_check(const struct supervisor *supervisor, const struct settings *s
         {"cpus", settings->cpu_millis, old->cpu_millis, LIMIT_LEAST_CPU_MILLIS, config->cpu_millis,
          1000},
         {"pids", settings->pids, old->pids, LIMIT_LEAST_PIDS, config->pids, 1},
+        {"disk_mib", settings->disk_mib, old->disk_mib, LIMIT_LEAST_DISK_MIB, config->disk_mib, 1},
+        {"inodes", settings->inodes, old->inodes, LIMIT_LEAST_INODES, config->inodes, 1},
     };
     int result = 0;
     for (size_t i = 0; result == 0 && i < ARRAY_LEN(limits); i++)

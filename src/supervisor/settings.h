@@ -44,7 +44,8 @@ const char *settings_policy(const struct sandbox *sandbox);
  * of the configuration. -EAGAIN: its size is not there any more. */
 int settings_limits(const struct sandbox *sandbox, struct sandbox_limits *ret, struct err *err);
 
-/* The limits of its files: those of its size, below those of the configuration. 0: none. */
+/* The limits of its files: its own, else those of its size, below those of the configuration. 0:
+ * none. */
 struct settings_disk {
     uint64_t bytes, inodes;
 };

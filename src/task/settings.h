@@ -20,6 +20,7 @@ struct settings {
     int64_t memory_mib;
     int64_t cpu_millis; /* thousandths of a cpu */
     int64_t pids;
+    int64_t disk_mib, inodes;
     int64_t budget_output_tokens, budget_requests; /* of models, in all; 0: no limit */
     struct buf env, labels;                        /* lists */
 };

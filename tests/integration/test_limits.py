@@ -276,3 +276,25 @@ def test_a_task_that_is_over_a_limit_is_ended_by_the_next_daemon(make_daemon, is
     daemon.start()
     assert box.finish(60)["end"] == "disk-limit"
     daemon.close()
+
+
+def test_a_sandbox_has_limits_of_files_of_its_own(disk_box_daemon):
+    """Set while it runs: they need no new start."""
+    box = cloned(disk_box_daemon, "own", limits={"disk_mib": 32, "inodes": 2000})
+    assert disk_box_daemon.get(box.path).json["limits"] == {"disk_mib": 32, "inodes": 2000}
+    init = box.init_pid()
+    disk_box_daemon.cli("set", "own", "--disk", "48", "--inodes", "3000")
+    shown = disk_box_daemon.get(box.path).json
+    assert shown["limitsInForce"]["disk_mib"] == 48 and shown["limitsInForce"]["inodes"] == 3000
+    assert box.meta()["limits"] == {"disk_mib": 48, "inodes": 3000} and box.init_pid() == init
+    for limits, text in (({"disk_mib": 201}, "limits.disk_mib must be from 16 to 200"),
+                         ({"inodes": 1023}, "limits.inodes must be from 1024 to 20000")):
+        refused = disk_box_daemon.call("PATCH", box.path, {"limits": limits})
+        assert refused.status == 400 and text in refused.text, refused.text
+    found = box.run_task("head -c 100M /dev/zero > /workspace/big; sleep 60")
+    assert found["end"] == "disk-limit", found
+    assert "its limit is 48 MiB" in box.start_task("true").text
+    disk_box_daemon.cli("set", "own", "--disk", "0", "--inodes", "0")
+    assert "limits" not in box.meta()
+    assert box.run_task("echo room")["result"] == "room\n"
+    box.remove()

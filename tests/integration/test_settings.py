@@ -193,7 +193,7 @@ def test_what_stays_is_not_judged_again(make_daemon, is_started):
     ({"limits": {"pids": 0}}, "limits.pids must be a whole number above 0"),
     ({"limits": {"pids": -1}}, "limits.pids must be a whole number above 0"),
     ({"limits": {"cpus": "2"}}, "limits.cpus must be a number"),
-    ({"limits": {"disk": 1}}, "limits may have memory_mib, cpus and pids"),
+    ({"limits": {"disk": 1}}, "limits may have memory_mib, cpus, pids, disk_mib and inodes"),
     ({"env": {"1A": ""}}, 'env: "1A" is not a name of a variable'),
     ({"env": {"HOME": "/"}}, 'env: "HOME" is set by Paddock itself'),
     ({"env": {"SSL_CERT_FILE": "/"}}, 'env: "SSL_CERT_FILE" is set by Paddock itself'),
