@@ -40,6 +40,7 @@ static struct {
     bool is_counting;
     struct sandbox *sandbox; /* NULL: it is gone meanwhile */
     bool is_asked_for;       /* an operation waits for it */
+    bool lacks_ids;          /* the last one was not begun for want of them */
     struct jail_weight grown_before;
     int64_t begun_ms;
     struct event *rest; /* after it, or NULL */
@@ -205,13 +206,16 @@ static bool disk_count(struct sandbox *sandbox)
     disk.is_asked_for = sandbox->disk.is_asked;
     sandbox->disk.is_asked = false;
     if (result < 0) {
-        if (result != -EAGAIN) /* no ids are free for a jail: the next turn has some */
+        /* No ids are free for a jail: told once, until there are some again. */
+        if (result != -EAGAIN || !disk.lacks_ids)
             log_error("sandbox=%s its files cannot be counted: %s", sandbox->meta.name,
                       err.message);
+        disk.lacks_ids = result == -EAGAIN;
         sandbox->disk.is_answered = disk.is_asked_for;
         return false;
     }
     disk.is_counting = true;
+    disk.lacks_ids = false;
     disk.begun_ms = clock_monotonic_ms();
     disk.sandbox = sandbox;
     disk.grown_before = disk.grown;

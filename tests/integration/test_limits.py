@@ -298,3 +298,17 @@ def test_a_sandbox_has_limits_of_files_of_its_own(disk_box_daemon):
     assert "limits" not in box.meta()
     assert box.run_task("echo room")["result"] == "room\n"
     box.remove()
+
+
+def test_while_no_ids_are_free_for_a_count_it_is_told_and_made_up_for(make_daemon):
+    daemon = make_daemon(default_agent="sh", limits={"disk_mib": 64}, disk_check_ms=200, ids={"count": 4 * 65536})
+    box = cloned(daemon, "counted")
+    others = [daemon.sandbox(f"takes-{number}") for number in range(2)]
+    assert all(other.exec("/bin/true")["exitCode"] == 0 for other in others)
+    assert box.start_task("head -c 100M /dev/zero > /workspace/big; sleep 600").status == 202
+    harness.wait_for(lambda: "sandbox=counted its files cannot be counted: " in daemon.log(), 20, "the reason")
+    assert box.task()["state"] == "running"
+    assert daemon.post(f"{others[0].path}/stop").status == 204
+    assert box.finish(60)["end"] == "disk-limit"
+    assert daemon.log().count("its files cannot be counted") == 1
+    daemon.close()
