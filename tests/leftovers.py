@@ -37,5 +37,7 @@ def leftovers_at_rest(daemon, word="leftover"):
     def at_rest():
         found = leftovers(daemon, word)
         has_jail = any("/jail." in group for group in found[1])
-        return not os.listdir(daemon.state / "trash") and not found[-1] and not has_jail and found
+        # one that has ended and is not waited for yet still has its descriptor
+        has_dead = not all(map(program_of, harness.children_of(daemon.process.pid)))
+        return not os.listdir(daemon.state / "trash") and not found[-1] and not has_jail and not has_dead and found
     return harness.wait_for(at_rest, 30, "the end of the jobs of earlier ends")

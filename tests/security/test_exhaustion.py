@@ -74,7 +74,8 @@ def others_go_on(daemon, neighbour):
 BOMBS = {
     "shell": "b() { b | b & }; b; sleep 60",
     "new sessions": "exec perl -e 'while (1) { my $p = fork; if (defined $p && !$p) { setpgrp; fork } }'",
-    "no signals": "trap '' TERM HUP INT; exec perl -e '$SIG{$_} = \"IGNORE\" for qw(TERM HUP INT); while (1) { fork }'"}
+    "no signals": "trap '' TERM HUP INT; exec perl -e '$SIG{$_} = \"IGNORE\" for qw(TERM HUP INT); "
+                  "while (1) { fork }'"}
 
 
 def test_d7_a_fork_bomb(tight_daemon, neighbour, attacker, bomb):
@@ -90,10 +91,13 @@ def test_d7_a_fork_bomb(tight_daemon, neighbour, attacker, bomb):
 
 MEMORY = {
     "one process": "exec perl -e '$x = \"a\" x (1 << 30)'",
-    "many processes": "exec perl -e 'for (1..40) { if (!fork) { $x = \"a\" x (32 << 20); sleep 60 } } 1 while wait > 0'",
-    "files in memory": "head -c 60M /dev/zero > /tmp/a; head -c 30M /dev/zero > /dev/shm/b; exec perl -e '$x = \"a\" x (64 << 20)'",
+    "many processes": "exec perl -e 'for (1..40) { if (!fork) { $x = \"a\" x (32 << 20); sleep 60 } } "
+                      "1 while wait > 0'",
+    "files in memory": "head -c 60M /dev/zero > /tmp/a; head -c 30M /dev/zero > /dev/shm/b; "
+                       "exec perl -e '$x = \"a\" x (64 << 20)'",
     "inodes in memory": "exec perl -e 'for (my $i = 0; ; $i++) { open F, \">\", \"/tmp/$i\" or last } print $!'",
-    "pipes": "exec perl -e '$^F = 1 << 20; while (pipe my $r, my $w) { fcntl $w, 1031, 1 << 20; syswrite $w, \"a\" x (1 << 20); "
+    "pipes": "exec perl -e '$^F = 1 << 20; while (pipe my $r, my $w) { fcntl $w, 1031, 1 << 20; "
+             "syswrite $w, \"a\" x (1 << 20); "
              "push @p, $r, $w } sleep 60'"}
 
 
